@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from reports.gates.gate import Evidence, JudgedRun, Status
 from reports.gates.numbers import KnownNumber, is_clear, judge_number, of_mean, of_rates, over_groups
 from reports.metrics.catalogue import REQUEST_THROUGHPUT
 from reports.metrics.configuration import ConfiguredLoad
+from reports.metrics.in_flight import QueueGrowth
 from reports.statistics.estimate import UNKNOWN, Cause, Correlated, Estimate, Reason
 from tests.reports.gates.gating import Make, MakeRun, Noise, Queue, gate_of, required
 
@@ -202,6 +205,18 @@ def test_a_queue_that_grows_fails_a_goodput_below_its_limit_alone(growing: Judge
     assert judge_number(required(f"goodput>={limit}"), KnownNumber(10.0, grows=True), [growing]).status is status
 
 
+@pytest.mark.parametrize(("limit", "status"), [(10.0, Status.UNDECIDED), (9.9, Status.FAILED)])
+def test_a_queue_that_grows_fails_a_mean_above_its_limit_alone(growing: JudgedRun, limit: float, status: Status) -> None:
+    assert judge_number(required(f"mean_ttft<={limit}ms"), KnownNumber(10.0, grows=True), [growing]).status is status
+
+
+@pytest.mark.parametrize(("completed_per_s", "grew"), [(99.6, "0.4"), (70.0, "30"), (100.5, "0")])
+def test_a_gate_says_by_how_much_the_queue_grew(completed_per_s: float, grew: str) -> None:
+    run: Any = SimpleNamespace(growth=QueueGrowth(5.0, 45.0, 1_000, 100.0, completed_per_s))
+    gate = judge_number(required("mean_ttft<=50ms"), KnownNumber(60.0, grows=True), [run])
+    assert gate.why == f"60 ms; the queue grew by {grew} requests/s, so a longer run is worse"
+
+
 def test_a_queue_that_grows_is_no_reason_in_a_throughput(growing: JudgedRun) -> None:
     rate = _of_rate(growing, 49.0, (48.0, 50.0))
     assert [gate_of(f"request_throughput>={limit}", rate).status for limit in (40, 60)] == [Status.PASSED, Status.FAILED]
@@ -277,6 +292,8 @@ def test_a_mean_of_conversations_has_the_wider_limits() -> None:
     wider = over_groups(KnownNumber(50.0, (49.9, 50.1), grows=True), values, groups)
     assert (wider.value, wider.grows, wider.interval) == (50.0, True, pytest.approx(limits, rel=1e-4))
     assert over_groups(KnownNumber(50.0, (1.0, 99.0)), values, groups).interval == (1.0, 99.0)
+    for unchanged in (KnownNumber(50.0, None, Cause.DRIFTS), KnownNumber(50.0, (49.9, 50.1))):
+        assert over_groups(unchanged, values, groups if unchanged.interval is None else None) == unchanged
     failed = np.concatenate([values, [np.inf] * 9])
     assert over_groups(KnownNumber(50.0, (49.9, 50.1), grows=True), failed, np.concatenate([groups, [3] * 9])) == wider
 
@@ -302,6 +319,13 @@ def test_an_undecided_gate_says_how_many_requests_would_decide_it(calm: JudgedRu
     assert gate.why.endswith("; 2,000 to 6,000 requests would decide it")
     other = gate_of("request_throughput>=105", _of_rate(calm, 100.0, (98.0, 110.0)))
     assert other.why.endswith("; 2,000 to 6,000 requests would decide it")
+
+
+@pytest.mark.parametrize("value", [50.0, 60.0])
+def test_a_mean_within_its_interval_of_the_limit_is_no_matter_of_slow_periods(calm: JudgedRun, value: float) -> None:
+    """An error of 10 with a distance of 5, on either side of the limit."""
+    gate = judge_number(required("mean_ttft<=55ms"), KnownNumber(value, (value - 10.0, value + 10.0), grows=True), [calm])
+    assert gate.why == (f"{value:g} ms, 95 %: {value - 10.0:g} – {value + 10.0:g} ms; 2,000 to 6,000 requests would decide it")
 
 
 def test_a_number_that_is_nearly_decided_needs_more_requests_than_it_has(calm: JudgedRun) -> None:

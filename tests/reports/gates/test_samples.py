@@ -10,7 +10,7 @@ import pytest
 
 from bench_records.record import Outcome, Record
 from reports.criteria import parse_slo
-from reports.gates.samples import failure_sample, groups_of, latency_sample, severity_sample
+from reports.gates.samples import failure_sample, groups_of, latency_sample, latency_sample_of_all, severity_sample
 from reports.gates.shares import ShareOfRun
 from reports.metrics.catalogue import E2E, ITL, TPOT, TTFT
 from reports.metrics.goodput import Objective
@@ -64,6 +64,32 @@ def test_latencies_of_all_that_count_with_their_conversations(requests: Requests
 def test_times_per_token_also_of_those_that_were_to_have_several(requests: Requests) -> None:
     """One had a token 1,000 ms before it was cut off, with which four more would have taken 250 ms each at least."""
     assert _shown(latency_sample(TPOT, requests)) == ([20.0, _INF, 250.0, 0.0], [20.0, _INF, _INF, _INF], None)
+
+
+def test_times_per_token_of_requests_that_were_cut_off_are_at_least_those_of_all_requested_tokens(
+    make_requests: Callable[[Sequence[Record]], Requests], failed: Make
+) -> None:
+    """All had a token after 50 ms and were cut off after 1,050 ms; 2 tokens were requested, 3, and one."""
+    records = [
+        failed(k, 0, Outcome.WITHDRAWN, 0, 1_050, requested_output_tokens=asked, token_times_ns=(50_000_000,))
+        for k, asked in enumerate((2, 3, 1))
+    ]
+    assert _shown(latency_sample(TPOT, make_requests(records))) == ([1_000.0, 500.0], [_INF, _INF], None)
+
+
+def test_an_answer_without_a_token_may_be_slower_than_every_limit(requests: Requests) -> None:
+    a, b, _, *_ = requests.session_of.tolist()
+    assert _shown(latency_sample_of_all(TTFT, requests)) == (
+        [50.0, 70.0, _INF, _INF, _INF, 50.0, 1_050.0],
+        [50.0, 70.0, _INF, _INF, _INF, 50.0, _INF],
+        [a, b, a, b, -1, b, a],
+    )
+    assert _shown(latency_sample_of_all(E2E, requests)) == (
+        [90.0, 70.0, _INF, _INF, _INF, 1_050.0, 1_050.0],
+        [90.0, 70.0, _INF, _INF, _INF, _INF, _INF],
+        [a, b, a, b, -1, b, a],
+    )
+    assert _shown(latency_sample_of_all(TPOT, requests)) == _shown(latency_sample(TPOT, requests))
 
 
 def test_gaps_between_tokens_belong_to_no_conversation(requests: Requests) -> None:
