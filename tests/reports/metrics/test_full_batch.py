@@ -210,6 +210,15 @@ def test_a_limit_is_near_within_3_2_standard_deviations_of_the_mean_number(
     assert full_batch(requests, limit) == FullBatch(200, 10, 0, 0, limit, near)
 
 
+@pytest.mark.parametrize(("limit", "waited", "near"), [(99, 100, True), (142, 0, True), (143, 0, False)])
+def test_all_sent_at_once_each_number_in_the_system_counts_alike(
+    make_requests: MakeRequests, answered: Make, limit: int, waited: int, near: bool
+) -> None:
+    """1, 2 … 100 requests, then 99 … 0: 50 on average, ± 28.87, and 50 + 3.2 · 28.87 = 142.4."""
+    requests = make_requests([answered(k, 0, 0, [(10, 1)], done=20 + k) for k in range(100)])
+    assert full_batch(requests, limit) == FullBatch(100, 100, waited, min(1, waited), limit, near)
+
+
 def test_a_hundred_answers_show_a_batch(make_requests: MakeRequests, answered: Make) -> None:
     records = [answered(k, 100 * k, 100 * k, [(100 * k + 20, 1)], done=100 * k + 50) for k in range(100)]
     assert full_batch(make_requests(records), 9) == FullBatch(100, 1, 0, 0, 9)
