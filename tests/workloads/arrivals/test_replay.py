@@ -54,6 +54,12 @@ def test_a_window_begins_with_its_silence() -> None:
     assert _arrivals(_replayed(Replay(), _trace([5, 7]), 0)) == [5, 7]  # a part of a trace that begins with silence
 
 
+def test_a_time_that_is_rounded_to_the_end_of_a_window_stays_within_it() -> None:
+    """Both the last nanosecond and the end of a second are 333,333,333 ns at three times the speed."""
+    assert _arrivals(_replayed(Replay(speed=3.0, duration_s=1.0), _trace([0, _SECOND - 1, _SECOND]), 0)) == [0, 333_333_332]
+    assert _arrivals(_replayed(Replay(speed=4.0, duration_s=1e-9), _trace([0, 1]), 0)) == [0]  # a window of no nanosecond
+
+
 def _one_window(trace: Workload, replay: Replay, seed: int) -> list[tuple[int, int]]:
     """The requests of a window, by their input length, with their times; none where it is empty."""
     try:
