@@ -481,9 +481,16 @@ def test_a_tail_of_two_conversations_ends_nowhere(judged: MakeRun, answered: Mak
 
 def test_conversations_of_one_name_are_others_in_another_start() -> None:
     one, other = np.array([0, 1, -1]), np.array([0, -1, 0])
-    joined = joined_groups([one, other])
-    assert joined is not None
-    assert joined.tolist() == [0, 1, -1, 2, -1, 2]
+    none: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+    for starts, numbers in (
+        ([one, other], [0, 1, -1, 2, -1, 2]),
+        ([one, other, one], [0, 1, -1, 2, -1, 2, 3, 4, -1]),
+        ([one, none, other], [0, 1, -1, 2, -1, 2]),
+        ([one, np.array([-1, -1]), other], [0, 1, -1, -1, -1, 2, -1, 2]),
+    ):
+        joined = joined_groups(starts)
+        assert joined is not None
+        assert joined.tolist() == numbers
     assert joined_groups([one, None]) is None
 
 
