@@ -134,7 +134,8 @@ class WorkerKilled(Finding):
 
     def _sentence(self) -> str:
         unrecorded = counted(self.requests, "request has", "requests have")
-        return f"A worker of the client did not come to its end: {unrecorded} no record ({self.reason})."
+        reason = "" if self.reason is None else f" ({self.reason})"
+        return f"A worker of the client did not come to its end: {unrecorded} no record{reason}."
 
 
 @dataclass(frozen=True)

@@ -76,6 +76,7 @@ _OF_THE_CLIENT = [
         "5,100 are calibrated (with 1 worker).",
     ),
     _said(WorkerKilled(1, "status -9"), "A worker of the client did not come to its end: 1 request has no record (status -9)."),
+    _said(WorkerKilled(2, None), "A worker of the client did not come to its end: 2 requests have no record."),
     _said(
         WorkerKilled(1_200, "status -9"),
         "A worker of the client did not come to its end: 1,200 requests have no record (status -9).",
