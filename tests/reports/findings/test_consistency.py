@@ -291,6 +291,18 @@ def test_a_streamed_run_of_which_every_answer_comes_at_once_is_not_silent(make_r
     assert finding_of(make_report(records, streaming=False), "answers_left_out") is None
 
 
+def test_answers_of_two_tokens_that_all_come_at_once_are_found_beside_a_stream_that_was_cut(
+    make_report: MakeReport, answered: Make, failed: Make
+) -> None:
+    """The failure came in two responses, and is no answer."""
+    cut = {"output_tokens": 2, "token_times_ns": (10**9, 10**9 + 5), "token_counts": (1, 1)}
+    records = [answered(k, 10 * k, 10 * k, [(10 * k + 100, 2)]) for k in range(99)]
+    report = make_report([*records, failed(99, 990, Outcome.STREAM_CUT, 990, 1_090, **cut)])
+    finding = finding_of(report, "answers_left_out")
+    assert finding is not None
+    assert finding.evidence == {"shares": {"tpot_ms": 1.0}, "latency_ratio": None}
+
+
 def test_answers_without_tokens_are_left_out_of_latencies(
     make_report: MakeReport, steady_run: SteadyRun, answered: Make
 ) -> None:

@@ -239,6 +239,27 @@ def test_a_repeat_without_the_number_leaves_none(run_of: MakeRun, noise: Noise) 
     assert gate_of("p50_ttft<=1s", run, without).why == "unknown; this run has no TTFT"
 
 
+def test_the_mean_of_starts_too_short_for_an_interval_has_that_of_their_means(run_of: MakeRun) -> None:
+    """50 and 60 ms: 55 ms, Student's t with 1 degree of freedom 12.706, error 5 ms."""
+    starts = [run_of([ms] * 40) for ms in (50.0, 60.0)]
+    evidence = gate_of("mean_ttft<=200ms", *starts).evidence
+    assert (evidence.value, evidence.low) == (pytest.approx(55.0), 0.0)
+    assert evidence.high == pytest.approx(118.531, abs=1e-3)
+    assert [gate_of(f"mean_ttft<={limit}ms", *starts).status for limit in (119, 118)] == [Status.PASSED, Status.UNDECIDED]
+    alone = gate_of("mean_ttft<=200ms", starts[0])
+    assert (alone.evidence.low, alone.evidence.high, alone.status) == (None, None, Status.UNDECIDED)
+
+
+def test_a_start_without_a_token_leaves_the_means_of_the_others_no_interval(
+    run_of: MakeRun, judged: MakeRun, answered: Make
+) -> None:
+    starts = [run_of([ms] * 40) for ms in (50.0, 60.0)]
+    without = judged([answered(k, 10 * k, 10 * k, []) for k in range(40)])
+    gate = gate_of("mean_ttft<=200ms", *starts, without)
+    assert (gate.evidence.value, gate.evidence.low, gate.evidence.high) == (pytest.approx(55.0), None, None)
+    assert gate.status is Status.UNDECIDED
+
+
 # ---- goodput
 
 
