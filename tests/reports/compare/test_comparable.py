@@ -184,6 +184,8 @@ def test_a_key_that_is_absent_or_null_is_shown_as_absent(make_report: MakeReport
     ]
     (one,) = disagreements(runs[:1], runs[1:])
     assert (one.what, one.values) == ("bench_version", ("1.2", "–", "–"))
+    (turned,) = disagreements(runs[1:], runs[:1])
+    assert (turned.what, turned.values) == ("bench_version", ("–", "–", "1.2"))
     assert disagreements(runs[1:2], runs[2:]) == ()
 
 

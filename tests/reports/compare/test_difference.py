@@ -313,10 +313,12 @@ def test_the_measure_that_decides_has_four_fifths_of_the_significance_and_the_ot
     """All have p. The first of Holm's steps has p / 0.8; the rest, with a tenth each, share what is left: p / 0.1 · 0.2."""
     measures = [LATENCY, Measure(E2E, 0.5), RATE]
     sides = ((100.0, 101.0, 99.0, 100.5), (102.0, 104.0, 101.5, 101.0))
-    a_runs, b_runs = ([{m.name: _known(v) for m in measures} for v in side] for side in sides)
-    first, *others = compare_measures(
-        measures, a_runs, b_runs, requests_paired=False, runs_paired=True, looks=Looks(10, "p50_ttft")
+    unknown = {"mean_tpot": Measured(None, np.zeros(10), TooFew(9, 100))}
+    a_runs, b_runs = ([{m.name: _known(v) for m in measures} | unknown for v in side] for side in sides)
+    first, *others, without = compare_measures(
+        [*measures, LATENCY_MEAN], a_runs, b_runs, requests_paired=False, runs_paired=True, looks=Looks(10, "p50_ttft")
     )
+    assert (without.verdict, without.reason) == (Verdict.UNKNOWN, TooFew(9, 100))
     assert first.p_value is not None
     assert 0.0 < first.p_value < 0.5
     assert first.p_adjusted == pytest.approx(first.p_value / 0.8)
@@ -348,6 +350,21 @@ def test_repeats_of_other_schedules_have_the_larger_error_of_a_pair_beside_their
     assert (found.evidence, found.estimate) == (Evidence.SCHEDULES, pytest.approx(runs.estimate))
     assert found.error == pytest.approx(math.hypot(runs.error, within.error))
     assert found.freedom == pytest.approx(found.error**4 / (runs.error**4 / runs.freedom + within.error**4 / within.freedom))
+
+
+@pytest.mark.parametrize("fewer", ["a", "b"])
+def test_one_run_against_repeats_of_another_schedule_has_the_error_of_the_first_pair(fewer: str) -> None:
+    several, alone = [_of_requests(10.0, 0.1, 1), _of_requests(10.2, 0.3, 2)], [_of_requests(12.0, 0.1, 3)]
+    sides = (alone, several) if fewer == "a" else (several, alone)
+    (difference,) = compare_measures(
+        [LATENCY_MEAN], *([{"mean_tpot": run} for run in side] for side in sides),
+        requests_paired=False, runs_paired=False, schedules_apart=True,
+    )  # fmt: skip
+    runs = between_runs(*(np.log([run.value for run in side]) for side in sides))
+    within = within_runs(*(Measured(side[0].value, side[0].sample) for side in sides), 0.0)
+    assert isinstance(within, Spread)
+    assert difference.spread is not None
+    assert difference.spread.error == pytest.approx(math.hypot(runs.error, within.error))
 
 
 def test_repeats_of_other_schedules_without_any_variation_have_no_error() -> None:

@@ -625,6 +625,7 @@ def test_a_lasting_difference_that_lengths_explain_makes_pairs_no_less_certain()
         ((0.0, 0.03), (0.18, 0.03), False),
         ((0.18, 0.03), (0.0, 0.03), False),
         ((0.0, 0.0), (0.009, 0.0), True),  # constant gaps, rounded
+        ((0.0, 0.0), (0.01, 0.0), True),
         ((0.0, 0.0), (0.011, 0.0), False),
         (None, (0.5, 0.01), True),
         ((0.5, 0.01), None, True),
