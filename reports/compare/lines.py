@@ -96,7 +96,7 @@ def _side_text(values: Sequence[str]) -> str:
 
 
 def _is_listed(values: Sequence[str]) -> bool:
-    return len(set(values)) <= (1 if _are_short(values) else _FEW) or len(_listed(values)) <= _LONG
+    return len(set(values)) <= _FEW or len(_listed(values)) <= _LONG
 
 
 def _are_short(values: Sequence[str]) -> bool:

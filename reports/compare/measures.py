@@ -155,7 +155,7 @@ def exact_percentiles(latencies: CensoredLatencies, quantiles: Sequence[float]) 
 
 def _percentile(values: FloatArray, ordered: FloatArray, q: float) -> Measured:
     n = ordered.size
-    needed = max(FEWEST_VALUES, required_samples(q) if q > 0.5 else 0)
+    needed = max(FEWEST_VALUES, required_samples(q))
     if n < needed:
         return _unknown(values, TooFew(n, needed), _quantile_or_none(ordered, q))
     quantile = nearest_rank(ordered, q)
