@@ -580,6 +580,18 @@ def test_an_error_of_few_independent_values_has_few_degrees_of_freedom() -> None
     assert mean_of(white).long_run.degrees >= 16
 
 
+def test_an_error_has_at_least_one_degree_of_freedom() -> None:
+    """Latencies in a slow wave are worth 5 to 12 values, one degree or two: both runs together have twice as many."""
+    noise = 1e-3 * np.random.default_rng(1).normal(size=1_000)
+    run = percentile(np.exp(_wave(1_000) + noise), 0.5)
+    assert run.value is not None
+    worth = 1_000 / mean_of((run.sample > run.value).astype(float)).long_run.effect
+    assert 5.0 < worth < 12.0
+    spread = quantiles_within_runs(0.5, run, run)
+    assert isinstance(spread, QuantileSpread)
+    assert spread.freedom == pytest.approx(2.0 * max(1.0, worth / 6.0))
+
+
 def test_pairs_that_cross_in_one_direction_while_one_run_is_slower_are_as_uncertain_as_that() -> None:
     """One run is ahead for 100 requests, then the other: the crossings are few, and each looks independent of the others."""
     rng = np.random.default_rng(4)
