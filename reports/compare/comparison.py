@@ -359,7 +359,7 @@ def differences_between(
         baseline.measured,
         arm.measured,
         requests_paired=requests_paired(baseline, arm),
-        runs_paired=runs_paired and len(baseline.runs) == len(arm.runs) > 1,
+        runs_paired=runs_paired and len(baseline.runs) == len(arm.runs),
         schedules_apart=schedules_apart(baseline.runs, arm.runs),
         looks=looks,
     )
