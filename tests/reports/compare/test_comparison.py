@@ -982,6 +982,20 @@ def test_a_refusal_names_both_arms_and_what_is_different_of_the_work_alone(noisy
     )
 
 
+def test_a_simulated_run_beside_a_measured_one_is_refused_unless_that_is_allowed(
+    make_report: Callable[..., RunReport], steady_run: Callable[..., list[Record]]
+) -> None:
+    simulated = make_report(steady_run(120), simulation={"model": "m.json", "digest": "0f" * 32})
+    arms = [Arm("simulated", (simulated,)), Arm("measured", (make_report(steady_run(120)),))]
+    for order in (arms, arms[::-1]):
+        for allow_different in (False, True):
+            with pytest.raises(NotComparableError, match=r"cannot be compared\. simulation: "):
+                compare(order, allow_different=allow_different)
+    (one,) = compare(arms, allow_simulated=True).comparisons
+    assert [disagreement.what for disagreement in one.disagreements] == ["simulation"]
+    assert not one.simulated
+
+
 def test_seeds_of_one_schedule_are_no_difference(noisy_run: Callable[..., RunFolder]) -> None:
     """A schedule that was replayed has another seed, or none."""
     drawn, replayed, other = (
