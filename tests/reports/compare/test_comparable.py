@@ -535,6 +535,7 @@ def test_what_both_sides_have_equally_often_is_no_difference(make_report: MakeRe
     assert found.keys() == {"schedule.digest", "schedule.seed", "workers.count"}
     assert found["schedule.seed"] == (("1", "2"), ("1", "2", "2"))
     assert {disagreement.what for disagreement in differences_within(a)} == found.keys()
+    assert {disagreement.what for disagreement in differences_within([a[0], a[1], a[0]])} == found.keys()
     assert differences_within(a[:1]) == differences_within([a[0], a[0]]) == ()
 
 
