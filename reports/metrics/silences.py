@@ -156,7 +156,7 @@ def _explained_by_prompts(requests: Requests, silences: _Silences, count: int) -
     prompt_tokens = np.where(np.isnan(requests.input_tokens), requests.requested_input_tokens, requests.input_tokens)
     if np.isnan(prompt_tokens).any():
         prompt_tokens = np.ones(prompt_tokens.size)
-    order = np.argsort(requests.first_token_ns, kind="stable")  # NaN last
+    order = np.argsort(requests.first_token_ns)  # NaN last
     first_ns, sent_ns, tokens = (of[order] for of in (requests.first_token_ns, requests.sent_ns, prompt_tokens))
     sums = np.concatenate([[0.0], np.cumsum(tokens)])
     begin, end = np.searchsorted(first_ns, ends_ns), np.searchsorted(first_ns, ends_ns + usual_ns, side="right")

@@ -13,10 +13,9 @@ from bench_records.table import table_of
 from harness.run.end_rule import RunMoment
 from reports.criteria import parse_until
 from reports.metrics.configuration import OPEN_LOOP
-from reports.metrics.precision import LooksInTurn, half_width, looks
+from reports.metrics.precision import half_width
 from reports.metrics.requests import from_columns
 from reports.metrics.run_metrics import compute_metrics
-from reports.statistics.estimate import Estimate
 
 _MS = 1_000_000
 _MOMENT = RunMoment(10**12, None, behind=False)
@@ -71,29 +70,6 @@ def test_a_run_ends_when_looks_in_turn_are_precise() -> None:
     assert reasons[733].endswith(" % by the first 733 requests")
 
 
-def _estimate(half_width: float | None) -> Estimate:
-    return Estimate(100.0, None if half_width is None else (100.0 * (1.0 - half_width), 100.0 * (1.0 + half_width)))
-
-
-@pytest.mark.parametrize(
-    ("widths", "ends_at"),
-    [
-        ({700: 0.04, 875: 0.04, 1_400: 0.04}, 1_400),  # since it has had an interval for half of its length
-        ({300: 0.2, 700: 0.04, 875: 0.04}, 875),
-        ({300: 0.2, 700: 0.04, 875: 0.06, 1_094: 0.04, 1_368: 0.04}, 1_368),
-        ({300: 0.2, 700: None, 875: 0.04, 1_094: 0.04, 1_750: 0.04}, 1_750),
-        ({300: 0.04, 375: 0.04, 600: 0.04, 699: 0.04}, None),
-        ({300: 0.2, 700: 0.049, 875: 0.049}, None),  # the whole run is a little longer
-    ],
-)
-def test_an_interval_that_is_narrow_or_exists_by_chance_ends_no_run(
-    widths: dict[int, float | None], ends_at: int | None
-) -> None:
-    looks_in_turn = LooksInTurn(parse_until("mean_ttft±5%"))
-    ends = [requests for requests, width in widths.items() if looks_in_turn.may_end(requests, _estimate(width))]
-    assert ends == ([] if ends_at is None else [ends_at])
-
-
 def test_a_run_that_is_not_precise_goes_on() -> None:
     rule = _until("mean_ttft±0.5%")
     for record in _records(1_000, 0.2):
@@ -130,15 +106,3 @@ def test_the_interval_of_a_look_is_that_of_the_report(goal: str) -> None:
         rule.add(record)
     assert rule.estimate(rule.ended) == precision.estimate(metrics.latencies[precision.metric])
     assert half_width(rule.estimate(rule.ended)) is not None
-
-
-def test_looks_grow_by_a_quarter() -> None:
-    at = looks()
-    assert [next(at) for _ in range(4)] == [300, 375, 469, 586]
-
-
-@pytest.mark.parametrize("interval", [None, (90.0, float("inf")), (float("-inf"), 110.0)])
-def test_an_interval_that_is_open_to_one_side_has_no_half_width(interval: tuple[float, float] | None) -> None:
-    assert half_width(Estimate(100.0, interval)) is None
-    assert half_width(Estimate(100.0, (90.0, 130.0))) == pytest.approx(0.2)
-    assert half_width(Estimate(0.0, (0.0, 1.0))) is None

@@ -143,3 +143,12 @@ def test_two_tokens_in_one_response_did_not_come_in_pieces(make_requests: MakeRe
     requests = make_requests([answered(k, 0, 0, [(10, 2)]) for k in range(2)])
     found = _by_name(phases(requests, _server(times=replace(_TIMES, ttft_ms=9.0)), _TARGET))
     assert found[ENGINE_TTFT] == Phase(ENGINE_TTFT, 9.0, None, 10.0)
+
+
+def test_prefill_and_decode_are_parts_of_the_whole_exchange(two: Requests) -> None:
+    found = _by_name(phases(two, _server(times=replace(_TIMES, prefill_ms=12.0, decode_ms=25.0)), _TARGET))
+    assert list(found) == [
+        "Queue, by the engine", "Prefill, by the engine", ENGINE_TTFT, "Decode, by the engine", ENGINE_E2E,
+    ]  # fmt: skip
+    assert found["Prefill, by the engine"] == Phase("Prefill, by the engine", 12.0, None, 60.0)
+    assert found["Decode, by the engine"] == Phase("Decode, by the engine", 25.0, None, 60.0)

@@ -32,6 +32,10 @@ def _run(answered: Make, streams: int, stops: Sequence[tuple[float, float]] = ()
     return sorted(records, key=lambda record: record.scheduled_ns)
 
 
+def _ns(ms: float) -> int:
+    return round(ms * 1e6)
+
+
 def _found(make_requests: MakeRequests, records: list[Record]) -> Pause | None:
     return find_pause(make_requests(records))
 
@@ -98,6 +102,43 @@ def test_the_step_of_a_prompt_longer_than_any_before_is_no_pause(make_requests: 
     assert _found(make_requests, [*records, prompt]) is None
     short = answered(10_000, 6_990.0, 6_990.0, [(10_021.0, 1)], input_tokens=100)
     assert _found(make_requests, [*records, short]) is not None
+
+
+@pytest.mark.parametrize(("tokens", "found"), [(2_837, True), (2_838, False)])
+@pytest.mark.parametrize("others", [False, True])
+def test_a_prompt_takes_a_time_that_grows_with_its_square(
+    make_requests: MakeRequests, answered: Make, tokens: int, found: bool, others: bool
+) -> None:
+    """In two steps of 20 ms at most 200 tokens begin, and no answer takes longer than 15 ms to begin: 3,020 ms are 201 times as
+    long, which 14.19 times as many tokens may take. The prompt was sent as late as two other responses are apart.
+
+    Requests whose first response came with the last one before the silence, or with the first one after it, and a long prompt
+    whose step began two steps after the silence, change nothing.
+    """
+    records = [
+        *_run(answered, 8, [(7_000.0, 3_000.0)]),
+        answered(10_000, 7_020.0, 7_020.0, [(10_021.0, 1)], input_tokens=tokens),
+    ]
+    if others:
+        records += [
+            answered(10_001, 6_000.0, 6_000.0, [(7_000.0, 1)], input_tokens=0),
+            answered(10_002, 9_000.0, 9_000.0, [(10_040.0, 1)], input_tokens=5_000),
+            answered(10_003, 10_050.0, 10_050.0, [(10_060.0, 1)], input_tokens=3_000),
+        ]
+    assert (_found(make_requests, records) is not None) is found
+
+
+def test_a_prompt_that_was_sent_while_the_target_was_silent_does_not_explain_it(
+    make_requests: MakeRequests, answered: Make
+) -> None:
+    prompt = answered(10_000, 7_020.001, 7_020.001, [(10_021.0, 1)], input_tokens=30_000)
+    assert _found(make_requests, [*_run(answered, 8, [(7_000.0, 3_000.0)]), prompt]) is not None
+
+
+def test_of_equally_long_pauses_the_first_is_shown(make_requests: MakeRequests, answered: Make) -> None:
+    pause = _found(make_requests, _run(answered, 8, [(3_000.0 * k, 2_000.0) for k in range(1, 5)]))
+    assert pause is not None
+    assert (pause.at_s, pause.length_s, pause.pauses) == (3.0, 2.02, 4)
 
 
 def test_a_pause_before_the_first_tokens_of_users_in_step_is_one(make_requests: MakeRequests, answered: Make) -> None:
@@ -242,6 +283,41 @@ def test_the_rest_of_a_cancelled_answer_is_no_pause(
     assert _found(make_requests, _one_at_a_time(answered, failed, 4, cut={5: 3, 20: received})) is None
     assert _found(make_requests, _one_at_a_time(answered, failed, 4, cut={20: received})) is None
     assert _found(make_requests, _one_at_a_time(answered, failed, 4, (20_000.0, 3_000.0), {50: received})) is not None
+
+
+def test_a_pause_beside_the_rest_of_a_cancelled_answer_is_counted_alone(
+    make_requests: MakeRequests, answered: Make, failed: Make
+) -> None:
+    """The pause of 10 s, during an answer, is longer than the 4 s of the rest."""
+    pause = _found(make_requests, _one_at_a_time(answered, failed, 4, (20_000.0, 10_000.0), {50: 10}))
+    assert pause is not None
+    assert (pause.length_s, pause.pauses) == (pytest.approx(10.02), 1)
+
+
+@pytest.mark.parametrize(("late_ns", "found"), [(0, False), (1, True)])
+def test_a_client_went_before_the_silence_where_it_waited_no_longer_than_usual(
+    make_requests: MakeRequests, answered: Make, failed: Make, late_ns: int, found: bool
+) -> None:
+    """40 ms after the last token before it, the only one of an answer that the target gave between two others."""
+    records = _one_at_a_time(answered, failed, 4, cut={20: -1})
+    last_ns = records[19].token_times_ns[-1] + _ns(1.0)
+    records[20] = replace(records[20], done_ns=last_ns + _ns(40.0) + late_ns)
+    sent_ms = (records[20].sent_ns or 0) / 1e6 - 1.0
+    records.insert(20, answered(1_000, sent_ms, sent_ms, [(last_ns / 1e6, 1)]))
+    assert (_found(make_requests, records) is not None) is found
+
+
+def test_a_client_that_went_does_not_explain_a_stop_while_an_earlier_answer_comes(
+    make_requests: MakeRequests, answered: Make, failed: Make
+) -> None:
+    """The next one's, who went before the stop."""
+    cut = {26: -1}
+    stop_ns = _one_at_a_time(answered, failed, 4, cut=cut)[25].token_times_ns[25]
+    records = _one_at_a_time(answered, failed, 4, (stop_ns / 1e6, 3_000.0), cut)
+    records[26] = replace(records[26], done_ns=stop_ns - _ns(100.0))
+    pause = _found(make_requests, records)
+    assert pause is not None
+    assert (pause.length_s, pause.pauses) == (pytest.approx(3.02), 1)
 
 
 @pytest.mark.parametrize("requested", [60, 93, 94, 120])

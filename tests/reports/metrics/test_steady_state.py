@@ -434,6 +434,22 @@ def test_a_request_of_a_burst_that_the_client_cut_off_does_not_prolong_it(
     )
 
 
+@pytest.mark.parametrize("start_ms", [0, 1_000_000])
+@pytest.mark.parametrize(("waves", "is_steady"), [(5, False), (8, True)])
+def test_the_steady_part_of_a_burst_whose_answers_end_in_waves_holds_five_of_them(
+    make_requests: MakeRequests, answered: Make, waves: int, is_steady: bool, start_ms: int
+) -> None:
+    """64 answers a wave, which end within 0.3 s of each 10 s."""
+    ends_ms = [start_ms + 10_000.0 * (k // 64 + 1) + 5.0 * (k % 64) for k in range(64 * waves)]
+    records = [answered(k, start_ms, start_ms, [(end, 1)], done=end) for k, end in enumerate(ends_ms)]
+    if is_steady:
+        start_s, end_s = _window_s(make_requests(records))
+        assert end_s - start_s >= 50.0
+    else:
+        reason = "answers end in waves, and without ramp and drain it is shorter than 5 of them"
+        assert _reason(make_requests(records)) == reason
+
+
 @pytest.mark.parametrize(
     ("parts", "window_s"),
     [

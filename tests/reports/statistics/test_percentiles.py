@@ -19,9 +19,11 @@ from reports.statistics.percentiles import (
     nearest_rank,
     percentile_key,
     percentile_limits,
+    percentile_of,
     required_samples,
     share_limits,
     summarise,
+    without_upper_limits,
 )
 
 _VALUES = st.lists(st.floats(allow_nan=False, allow_infinity=False, width=32), min_size=1, max_size=300)
@@ -533,3 +535,75 @@ def test_bounds_alone_are_a_distribution_without_a_curve_and_without_any_bound_a
     assert (found.n, found.censored, found.bounds["p50"], found.max_lower_bound, found.curve) == (0, 2, 2.0, 4.0, None)
     series = np.random.default_rng(1).lognormal(0.0, 1.0, 800)
     assert summarise(series, is_bound=np.zeros(800, dtype=bool)) == summarise(series)
+
+
+def test_the_limits_among_values_that_were_cut_off_have_the_confidence_that_is_asked_for() -> None:
+    """The upper limit is that where those that were cut off take endlessly long."""
+    series, is_bound = _SERIES["independent"], np.arange(3_000) % 60 == 0
+    ordered, at_most = np.sort(series), np.sort(np.where(is_bound, np.inf, series))
+    for confidence in (0.8, 0.95):
+        share = share_of(series <= ordered[1_499])
+        effect = max(0.5, share.allowed_effect) * student_to_normal(confidence, share.degrees) ** 2
+        low, high = (percentile_limits(values, 0.5, effect, confidence) for values in (ordered, at_most))
+        found = summarise(series, confidence, is_bound=is_bound)
+        assert found is not None
+        p50 = found.percentile(0.5)
+        assert (p50.interval or (p50.at_least, high[1])) == (low[0], high[1])
+        assert low[1] != high[1]
+
+
+def test_a_limit_among_failures_is_none_among_cuts() -> None:
+    """2 % failed, and one of 2,000 was cut off late."""
+    series = np.random.default_rng(4).exponential(10.0, 2_000)
+    series[::50] = np.inf
+    is_bound = np.arange(2_000) == int(np.argmax(np.where(np.isfinite(series), series, 0.0)))
+    found = summarise(series, is_bound=is_bound)
+    assert found is not None
+    assert (found.percentile(0.99).value, found.percentile(0.99).reason) == (None, Cause.AMONG_FAILURES)
+
+
+# ---- one percentile, and tails without an upper limit
+
+
+@pytest.mark.parametrize("q", [0.5, 0.99])
+@pytest.mark.parametrize("failures", [0, 3])
+def test_one_percentile_is_that_of_the_summary(q: float, failures: int) -> None:
+    series = _SERIES["neighbours alike"].copy()
+    series[100 : 100 + failures] = np.inf
+    for confidence in (0.8, 0.95):
+        for reason in (None, Cause.CLUSTERED_ARRIVALS):
+            found = summarise(series, confidence, reason)
+            assert found is not None
+            assert percentile_of(series, q, reason, confidence) == found.percentile(q)
+
+
+def test_a_quantile_at_which_the_tail_begins_has_the_effect_of_a_tail() -> None:
+    series = _SERIES["neighbours alike"]
+    ordered = np.sort(series)
+    for q in (0.89, 0.9):
+        share, mean = share_of(series <= nearest_rank(ordered, q)), mean_of(series).long_run
+        own = share.allowed_effect
+        assert mean.allowed_effect > 1.25 * own
+        effect = (own if q < 0.9 else 1.25 * own) * student_to_normal(0.95, share.degrees) ** 2
+        assert percentile_of(series, q).interval == percentile_limits(ordered, q, effect, 0.95)
+
+
+def test_a_percentile_among_failures_alone_is_unknown_and_a_drift_leaves_none_an_interval() -> None:
+    assert percentile_of(np.full(200, np.inf), 0.5) == Estimate(None)
+    drifting = np.linspace(1.0, 2.0, 1_000)
+    drifting[::100] = np.inf
+    assert percentile_of(drifting, 0.5) == Estimate(nearest_rank(np.sort(drifting), 0.5), reason=Cause.DRIFTS)
+
+
+def test_a_tail_without_an_upper_limit_keeps_its_lower_one() -> None:
+    """From p90 on, where the quantile has a reason."""
+    interval = (1.0, 3.0)
+    known = Estimate(2.0, interval)
+    qs = (0.5, 0.9, 0.95, 0.99)
+    found = Distribution(known, {**dict.fromkeys(qs, known), 0.999: Estimate(2.0, reason=Cause.DRIFTS)}, 9.0, 700, 0)
+    less = without_upper_limits(found, lambda q: None if q == 0.95 else Cause.FEW_QUEUES)
+    assert less is not None
+    cut = Estimate(2.0, None, Cause.FEW_QUEUES, 1.0)
+    assert less.percentiles == {0.5: known, 0.9: cut, 0.95: known, 0.99: cut, 0.999: Estimate(2.0, reason=Cause.DRIFTS)}
+    assert (less.mean, less.max, less.n) == (known, 9.0, 700)
+    assert without_upper_limits(None, lambda _: Cause.FEW_QUEUES) is None
