@@ -235,9 +235,41 @@ def test_the_error_of_a_goodput_is_that_of_the_throughput_under_full_load_and_of
     assert found.rate.interval is not None
     assert found.attainment_interval is not None
     assert found.rate.value == pytest.approx(980 / window[1] * 1e9)
-    of_throughput = 1.0 - of_ends.interval[0] / of_ends.value
-    of_attainment = 1.0 - found.attainment_interval[0] / found.attainment
-    assert 1.0 - found.rate.interval[0] / found.rate.value == pytest.approx(math.hypot(of_throughput, of_attainment))
+    for limit, of_rate, of_share in zip(found.rate.interval, of_ends.interval, found.attainment_interval, strict=True):
+        of_throughput, of_attainment = of_rate / of_ends.value - 1.0, of_share / found.attainment - 1.0
+        assert abs(limit / found.rate.value - 1.0) == pytest.approx(math.hypot(of_throughput, of_attainment))
+
+
+def test_failures_do_not_change_the_relative_error_that_attainment_gives_to_a_goodput(
+    make_requests: MakeRequests, answered: Make, failed: Make
+) -> None:
+    """Half of the requests fail and a quarter are too slow, by chance: goodput is 25/s, of 100/s that were sent."""
+    fate = np.random.default_rng(0).permutation(np.repeat([0, 1, 2, 2], 500))
+    records = [
+        failed(k, 10 * k, Outcome.REFUSED, 10 * k, 10 * k + 8)
+        if fate[k] == 2
+        else answered(k, 10 * k, 10 * k, [(10 * k + (5 if fate[k] else 8), 1)], done=10 * k + 9)
+        for k in range(2_000)
+    ]
+    found = _goodput_of(make_requests(records), "ttft<=5ms")
+    assert (found.attainment, found.good, found.sent) == (0.25, 500, 2_000)
+    assert found.attainment_interval is not None
+    assert found.rate.value == pytest.approx(25.0, rel=0.01)
+    assert found.rate.interval is not None
+    for limit, of_share in zip(found.rate.interval, found.attainment_interval, strict=True):
+        assert 1.0 <= (limit / found.rate.value - 1.0) / (of_share / 0.25 - 1.0) < 1.25
+
+
+def test_where_nothing_was_good_goodput_is_at_most_the_throughput_times_the_limit_of_attainment(
+    make_requests: MakeRequests, answered: Make
+) -> None:
+    """700 answers in 7 s from the first send to the last end; of 700 none was good, so the limit is 0.53 %."""
+    found = _goodput_of(
+        make_requests([answered(k, 10 * k, 10 * k, [(10 * k + 7, 1)], done=10 * k + 10 - k % 2) for k in range(700)]),
+        "ttft<=5ms",
+    )
+    assert found.attainment_interval == (0.0, pytest.approx(1 - 0.025 ** (1 / 700), abs=1e-5))
+    assert found.rate.interval == (0.0, pytest.approx(found.attainment_interval[1] * 700 / 6.999))
 
 
 def test_no_number_has_an_interval_where_there_is_a_reason_against_it(
@@ -299,6 +331,7 @@ def _cut_after(answered: Make, failed: Make, outcome: Outcome) -> list[Record]:
         (["e2e<=1100ms"], 1, 4, (0.25, 0.25)),
         (["e2e<=2s"], 1, 1, (0.25, 1.0)),
         (["tpot<=300ms"], 1, 1, (0.25, 1.0)),
+        (["tpot<=0.1ms"], 0, 1, (0.0, 0.75)),  # of a request that was cut off nothing is known
         (["ttft<=500ms", "e2e<=2s"], 1, 3, (0.25, 0.5)),  # the first token missed it, or came in time and left E2E open
     ],
 )
