@@ -52,6 +52,7 @@ def test_only_prompts_of_known_lengths_count(make_requests: MakeRequests, answer
         ([3], 3),  # without a probe, as of --warmup_requests 0
         ([24, 25, 26] * 30, 25),  # prompts merge with the template around them
         ([24, 25, 27] * 30, 0),
+        ([24, 26] * 30, 0),  # none has 25
         ([-2] * 10, 0),  # a template adds tokens
         ([0] * 10, 0),
         ([1] * 10, 1),
