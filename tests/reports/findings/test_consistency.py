@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
+from bench_records.manifest import Manifest
 from bench_records.record import Outcome, Record, TokenSource
 from reports.findings.consistency import (
     AnswersLeftOut,
@@ -14,9 +16,11 @@ from reports.findings.consistency import (
     LittlesLaw,
     TokenCountsDisagree,
     TokenCountsUnknown,
+    TokensCountedFromText,
 )
-from reports.findings.finding import Severity
+from reports.findings.finding import RunFacts, Severity
 from reports.metrics.catalogue import ITL_COVERAGE
+from reports.metrics.requests import Requests
 from reports.run_report import RunReport
 from tests.reports.findings.lookup import finding_of, severity_of
 from tests.reports.findings.runs import (
@@ -356,6 +360,26 @@ def test_tokens_of_failures_that_were_counted_from_text_are_in_no_number(make_re
     cut = {"output_tokens": 7, "output_tokens_source": TokenSource.TEXT, "token_times_ns": (5,)}
     records = [failed(k, 10 * k, Outcome.STREAM_CUT, 10 * k, 10 * k + 9, **cut) for k in range(3)]
     assert finding_of(make_report(records), "tokens_counted_from_text") is None
+
+
+def test_tokens_of_failures_that_were_counted_from_text_count_where_there_are_several_targets(
+    make_requests: Callable[[Sequence[Record]], Requests], answered: Make, failed: Make
+) -> None:
+    """Beside 3 tokens of one success and 4 of another, which came in no response, 2 were counted of a stream that was cut."""
+    from_text = {"output_tokens": 2, "output_tokens_source": TokenSource.TEXT, "token_times_ns": (5,)}
+    requests = make_requests([
+        answered(0, 0, 0, [(5, 3)]), answered(1, 0, 0, [], output_tokens=4), failed(2, 0, Outcome.STREAM_CUT, 0, 9, **from_text)
+    ])  # fmt: skip
+    several = RunFacts(requests, cast("Any", None), Manifest(), targets=cast("Any", ("a", "b")))
+    assert TokensCountedFromText.check(several) == TokensCountedFromText(1, 0, 2 / 9, None)
+    assert TokensCountedFromText.check(replace(several, targets=())) is None
+
+
+def test_the_only_token_of_a_run_may_be_counted_from_text(make_report: MakeReport, answered: Make) -> None:
+    record = answered(0, 0, 0, [(5, 1)], output_tokens_source=TokenSource.TEXT)
+    finding = finding_of(make_report([record]), "tokens_counted_from_text")
+    assert finding is not None
+    assert (finding.evidence["done"], finding.evidence["share"], finding.severity) == (1, 1.0, Severity.WARNING)
 
 
 def test_one_failure_that_was_counted_from_text_does_not_hide_longer_answers(

@@ -155,6 +155,7 @@ def test_a_limit_on_tpot_counts_requests_that_failed_or_were_cut_off(
     assert gate.status is Status.FAILED
     assert "10.0 % of 1,000 were over 50 ms" in gate.why
     assert gate.why.startswith("at least 250 ms" if outcome is Outcome.WITHDRAWN else "failed")
+    assert gate_of("mean_tpot<=50ms", judged(records)).evidence.value == pytest.approx(10.0)  # of successes
     cut_soon = judged([structs.replace(record, done_ns=(record.token_times_ns or (0,))[-1] + 1) for record in records])
     assert gate_of("p99_tpot<=50ms", cut_soon).status is not Status.PASSED
 
@@ -176,6 +177,17 @@ def test_requests_that_were_cut_off_are_said_to_be_left_out(
     assert gate_of(text, judged(records)).why.endswith("; 100 requests that were cut off are left out") is left_out
     assert "left out" not in gate_of(text, judged(records[1:10])).why
     assert gate_of(text, judged(records[:10])).why.endswith("; 1 request that was cut off is left out") is left_out
+
+
+@pytest.mark.parametrize(("requested", "words"), [(1, ""), (2, "; 1 request that was cut off is left out")])
+def test_a_request_of_one_token_has_no_time_between_tokens_that_a_cut_could_leave_out(
+    judged: MakeRun, answered: Make, failed: Make, requested: int, words: str
+) -> None:
+    records = [answered(k, 10 * k, 10 * k, [(10 * k + 50 + 10 * token, 1) for token in range(5)]) for k in range(200)]
+    records[100] = failed(100, 1_000, Outcome.WITHDRAWN, 1_000, 2_050, requested_output_tokens=requested)
+    for text in ("mean_tpot<=50ms", "p99_icl<=50ms", "mean_itl<=50ms"):
+        why = gate_of(text, judged(records)).why
+        assert ("left out" in why, why.endswith(words)) == (bool(words), True), why
 
 
 def test_latencies_count_from_the_schedule(judged: MakeRun, answered: Make) -> None:

@@ -182,6 +182,21 @@ def test_a_queue_that_leaves_fewer_than_two_per_cent_of_the_arrivals_does_not_gr
     assert growth_of(queue, None) is growth_of(None, 100.0) is None
 
 
+@pytest.mark.parametrize(("completed_per_s", "grew"), [(99.6, "0.4"), (70.0, "30"), (100.5, "0")])
+def test_a_queue_that_grows_fails_a_share_that_is_more_than_allowed(completed_per_s: float, grew: str) -> None:
+    """3 of 200 are over the limit, 2 of which are allowed."""
+    growth = QueueGrowth(5.0, 45.0, 1_000, 100.0, completed_per_s)
+    run: Any = SimpleNamespace(growth=growth, clustered=None, metrics=SimpleNamespace(full_batch=None), length_s=20.0)
+    claim = ShareClaim(required("p99_ttft<=500ms"), 600.0, 0.01, 500.0, "were over 500 ms")
+    for slow, status, words in (
+        (2, Status.UNDECIDED, "1.0 % of 200 were over 500 ms; the queue grew, so a longer run is worse"),
+        (3, Status.FAILED, f"1.5 % of 200 were over 500 ms; the queue grew by {grew} requests/s, so a longer run is worse"),
+    ):
+        values = np.array([50.0] * (200 - slow) + [600.0] * slow)
+        gate = judge_share(claim, [ShareOfRun(values, values)], [run])
+        assert (gate.status, gate.why) == (status, f"600 ms; {words}")
+
+
 @pytest.mark.parametrize("name", ["p99_ttft", "p50_ttft", "p99_e2e"])
 def test_a_queue_that_grows_can_fail_a_gate_and_never_pass_it(judged: MakeRun, queued_run: Queue, name: str) -> None:
     run = judged(queued_run(75.0, 1))
