@@ -626,6 +626,39 @@ def test_an_answer_ends_when_each_of_its_choices_has_a_finish_reason(
     assert lacks_end.end_marker_missing
 
 
+@pytest.mark.parametrize(
+    ("texts", "end", "hidden", "counts", "chunks"),
+    [
+        (2, Response(server_tokens_so_far=10, server_reasoning_tokens=8), 8, (9, 1), 2),
+        (1, Response(server_tokens_so_far=10, server_reasoning_tokens=8), 8, None, 1),  # two tokens in one text
+        (3, Response(server_tokens_so_far=10, server_reasoning_tokens=8), None, None, 3),  # more texts than other tokens
+        (2, Response(server_tokens_so_far=2, server_reasoning_tokens=0), 0, (1, 1), 2),
+        (2, Response(server_tokens_so_far=10), None, None, 2),
+        (2, Response(server_reasoning_tokens=8), None, None, 2),  # of an unknown number
+    ],
+)
+def test_reasoning_that_is_counted_and_not_sent_is_hidden(
+    texts: int, end: Response, hidden: int | None, counts: tuple[int, ...] | None, chunks: int
+) -> None:
+    record = _of_chunks(_ROLE, *[Response(text="a")] * texts, end, count_tokens=None)
+    assert (record.hidden_tokens, record.output_tokens) == (hidden, end.server_tokens_so_far)
+    assert (record.token_counts, record.text_chunks, record.empty_chunks) == (counts, chunks, 0)
+
+
+def test_reasoning_that_was_sent_is_not_hidden() -> None:
+    """Its three tokens came, in a text of their own."""
+    end = Response(server_tokens_so_far=4, server_reasoning_tokens=3)
+    record = _of_chunks(_ROLE, Response(text="aaa", reasoning_characters=3), Response(text="b"), end)
+    assert (record.hidden_tokens, record.output_tokens, record.token_counts) == (None, 4, None)
+    assert (record.has_reasoning, record.first_output_ns) == (True, 3_000)
+
+
+def test_the_last_count_of_reasoning_is_that_of_the_answer() -> None:
+    pieces = [Response(text="a", server_reasoning_tokens=1), Response(text="b")]
+    record = _of_chunks(*pieces, Response(server_tokens_so_far=9, server_reasoning_tokens=7))
+    assert (record.hidden_tokens, record.token_counts) == (7, (8, 1))
+
+
 def test_a_chunk_that_names_the_role_carries_no_token_whatever_its_count() -> None:
     pieces = [Response(text="a", server_tokens_so_far=1)] * 3
     role = Response(text="", opening=True, server_tokens_so_far=1)

@@ -66,6 +66,26 @@ def test_chunks_of_every_kind(
     assert _attribute(responses, total) == Attribution(tuple(map(bool, carries)), counts)
 
 
+@pytest.mark.parametrize(
+    ("responses", "total", "hidden", "carries", "counts"),
+    [
+        ([_ROLE, *_plain("a", "b"), _usage(5)], 5, 3, (0, 1, 1, 0), (4, 1)),  # they came before the first text
+        ([*_plain("a", "", "c"), _usage(5)], 5, 2, (1, 1, 1, 0), (3, 1, 1)),
+        ([*_plain("a", "", "c"), _usage(5)], 5, 3, (1, 0, 1, 0), (4, 1)),  # the empty one is no token
+        (_plain("a"), 4, 3, (1,), (4,)),
+        ([_ROLE, *_plain("a", "b"), _usage(5)], 5, 2, (0, 1, 1, 0), None),  # two texts and three tokens
+        ([_ROLE, *_plain("a", "b"), _usage(5)], 5, 4, (0, 1, 1, 0), None),
+        ([_usage(3)], 3, 3, (0,), None),  # nothing came with which they could count
+        ([_usage(0)], 0, 0, (0,), ()),
+    ],
+)
+def test_tokens_that_were_not_sent_count_with_the_first_response(
+    responses: list[Response], total: int, hidden: int, carries: tuple[int, ...], counts: tuple[int, ...] | None
+) -> None:
+    attribution = attribute_tokens(responses, [response.text or "" for response in responses], total, hidden)
+    assert attribution == Attribution(tuple(map(bool, carries)), counts)
+
+
 _END = Response(text="", finish_reasons=("length",))
 
 

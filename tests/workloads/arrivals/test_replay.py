@@ -57,7 +57,8 @@ def test_a_window_begins_with_its_silence() -> None:
 def test_a_time_that_is_rounded_to_the_end_of_a_window_stays_within_it() -> None:
     """Both the last nanosecond and the end of a second are 333,333,333 ns at three times the speed."""
     assert _arrivals(_replayed(Replay(speed=3.0, duration_s=1.0), _trace([0, _SECOND - 1, _SECOND]), 0)) == [0, 333_333_332]
-    assert _arrivals(_replayed(Replay(speed=4.0, duration_s=1e-9), _trace([0, 1]), 0)) == [0]  # a window of no nanosecond
+    assert _arrivals(_replayed(Replay(speed=4.0, duration_s=4e-9), _trace([0, 3]), 0)) == [0, 0]  # a window of one nanosecond
+    assert _arrivals(_replayed(Replay(speed=4.0, duration_s=1e-9), _trace([0, 1]), 0)) == [0]  # and of none
 
 
 def _one_window(trace: Workload, replay: Replay, seed: int) -> list[tuple[int, int]]:
