@@ -376,7 +376,16 @@ def test_shares_are_of_the_unit_of_whoever_counted(make_report: MakeReport, stea
     unreported = finding_of(make_report(steady_run(100), workload=workload), "prefix_cache_warmed")
     assert reported is not None
     assert unreported is not None
-    assert (reported.evidence["unit"], unreported.evidence["unit"]) == ("tokens", "bytes")
+    known = {"repeated_share": 0.4, "limit_share": None, "most_share": None, "prompts_of_file": False}
+    assert reported.evidence == {"reused_share": 0.5, "unit": "tokens", **known}
+    assert unreported.evidence == {"reused_share": None, "unit": "bytes", **known}
+    limits = {"repeated_prefix": {"share": 0.4, "unit": "bytes", "most_share": 0.6}, "shared_prefix_limit": 0.5, "dataset": "a"}
+    of_file = finding_of(make_report(steady_run(100), server=_reuse(0.5), workload=limits), "prefix_cache_warmed")
+    assert of_file is not None
+    assert of_file.evidence == {
+        "reused_share": 0.5, "unit": "tokens", "repeated_share": 0.4, "limit_share": 0.5, "most_share": 0.6,
+        "prompts_of_file": True,
+    }  # fmt: skip
 
 
 def test_reuse_of_prompts_whose_repetition_is_unknown_in_words() -> None:
