@@ -156,6 +156,14 @@ def test_the_first_latency_with_an_error_decides_p99_before_p50_and_ttft_before_
     assert recommend([_named(Measure(TPOT), known)], 3, 3_000) is None
 
 
+def test_no_repeats_are_recommended_of_schedules_that_the_other_side_lacks() -> None:
+    """They do not reduce what one schedule differs from another."""
+    for evidence, recommended in ((Evidence.RUNS, True), (Evidence.SCHEDULES, False)):
+        differences = [_difference(Spread(0.0, 0.02, 8.0, evidence))]
+        assert (recommend(differences, 3, 3_000) is not None) is recommended
+        assert (affordable(differences, 3, 3_000) is not None) is recommended
+
+
 def test_no_other_latency_stands_in_for_one_that_no_affordable_number_shows() -> None:
     hopeless, easy = Spread(0.0, 9.0, 2.0, Evidence.RUNS), Spread(0.0, 0.02, 2.0, Evidence.RUNS)
     assert recommend([_named(Measure(TTFT, 0.99), hopeless), _named(Measure(E2E, 0.99), easy)], 3, 3_000) is None
