@@ -53,7 +53,7 @@ class Exponential(_AtRate):
     """Poisson process: independent exponential gaps with mean 1/rate."""
 
     def offsets_ns(self, count: int, seed: int) -> NDArray[np.int64]:
-        gaps_s = generator(seed, Stream.ARRIVALS).exponential(1.0 / self.rate_per_s, max(0, count - 1))
+        gaps_s = generator(seed, Stream.ARRIVALS).exponential(1.0 / self.rate_per_s, _gaps_between(count))
         return _offsets_ns(gaps_s, count)
 
     @property
@@ -74,7 +74,7 @@ class Gamma(_AtRate):
 
     def offsets_ns(self, count: int, seed: int) -> NDArray[np.int64]:
         scale_s = 1.0 / (self.rate_per_s * self.shape)
-        gaps_s = generator(seed, Stream.ARRIVALS).gamma(self.shape, scale_s, max(0, count - 1))
+        gaps_s = generator(seed, Stream.ARRIVALS).gamma(self.shape, scale_s, _gaps_between(count))
         return _offsets_ns(gaps_s, count)
 
     @property
@@ -93,7 +93,7 @@ class Weibull(_AtRate):
 
     def offsets_ns(self, count: int, seed: int) -> NDArray[np.int64]:
         scale_s = 1.0 / (self.rate_per_s * math.gamma(1.0 + 1.0 / self.shape))
-        gaps_s = generator(seed, Stream.ARRIVALS).weibull(self.shape, max(0, count - 1)) * scale_s
+        gaps_s = generator(seed, Stream.ARRIVALS).weibull(self.shape, _gaps_between(count)) * scale_s
         return _offsets_ns(gaps_s, count)
 
     @property
@@ -112,7 +112,7 @@ class Bursts(_AtRate):
 
     def offsets_ns(self, count: int, seed: int) -> NDArray[np.int64]:
         bursts = -(-count // self.size)
-        gaps_s = generator(seed, Stream.ARRIVALS).exponential(self.size / self.rate_per_s, max(0, bursts - 1))
+        gaps_s = generator(seed, Stream.ARRIVALS).exponential(self.size / self.rate_per_s, _gaps_between(bursts))
         return np.repeat(_offsets_ns(gaps_s, bursts), self.size)[:count]
 
     @property
@@ -242,6 +242,10 @@ def offsets_within(arrivals: Arrivals, duration_s: float, seed: int, at_most: in
                 Field("duration"),
             )
         count = min(limit, 4 * count)
+
+
+def _gaps_between(count: int) -> int:
+    return max(0, count - 1)
 
 
 def _offsets_ns(gaps_s: NDArray[np.float64], count: int) -> NDArray[np.int64]:
