@@ -653,6 +653,12 @@ def test_reasoning_that_was_sent_is_not_hidden() -> None:
     assert (record.has_reasoning, record.first_output_ns) == (True, 3_000)
 
 
+def test_reasoning_is_among_the_counts_of_each_piece_alone() -> None:
+    pieces = [Response(text="a", server_tokens_so_far=count) for count in (3, 1, 4)]
+    record = _of_chunks(_ROLE, *pieces, Response(text="", server_tokens_so_far=0, server_reasoning_tokens=2))
+    assert (record.hidden_tokens, record.output_tokens, record.token_counts) == (None, 8, (3, 1, 4))
+
+
 def test_the_last_count_of_reasoning_is_that_of_the_answer() -> None:
     pieces = [Response(text="a", server_reasoning_tokens=1), Response(text="b")]
     record = _of_chunks(*pieces, Response(server_tokens_so_far=9, server_reasoning_tokens=7))

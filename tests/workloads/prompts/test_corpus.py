@@ -122,6 +122,10 @@ def test_a_cut_inside_a_character_leaves_no_part_of_it(text: str, length: int) -
         assert "\ufffd" not in (request.prompt or "")
 
 
+def test_the_sign_of_a_cut_character_stays_where_the_corpus_has_it() -> None:
+    assert [request.prompt for request in _cut(Constant(5), text="ab\ufffdcd").requests] == ["ab\ufffdcd"]
+
+
 def test_prompts_that_are_too_long_are_counted() -> None:
     drawn = _cut(Uniform(1, 40), count=30, limits=LengthLimits(max_input_len=20))
     assert 0 < drawn.dropped_too_long < 30

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from itertools import chain, repeat
 
 import numpy as np
@@ -11,6 +12,8 @@ from tokenizers import Tokenizer
 from workloads.lengths.families import Lognormal, Uniform
 from workloads.lengths.samples import Independent
 from workloads.prompts.exact_text import TextCodec, exact_text, retokenised_ratio
+from workloads.prompts.rounds import decoded
+from workloads.prompts.tails import TokenIds
 from workloads.prompts.token_norm_dist import TokenNormDist
 
 
@@ -82,3 +85,14 @@ def test_retokenised_ratio_of_text_that_falls_apart() -> None:
     assert retokenised_ratio(codec, [1]) == 2.0
     # the texts are those of numpy's seed 0, in which 1,043 of 2,000 tokens are the second one: the same in every run
     assert retokenised_ratio(codec, [0, 1]) == pytest.approx(1.5215)
+
+
+@pytest.mark.parametrize("decode_many", [None, lambda several: ["".join(map(chr, ids)) for ids in several]])
+def test_a_codec_without_a_character_leaves_it_out_one_by_one_and_at_once(
+    decode_many: Callable[[Sequence[TokenIds]], Sequence[str]] | None,
+) -> None:
+    codec = TextCodec(lambda ids: "".join(map(chr, ids)), lambda text: [ord(letter) for letter in text], decode_many)
+    without = codec.without("b")
+    assert list(without.make_each([decoded([97, 98, 99]), decoded([98])], 2)) == ["ac", ""]
+    assert without.decode([98, 97, 98]) == "a"
+    assert list(codec.make_each([decoded([97, 98, 99])], 1)) == ["abc"]
