@@ -69,6 +69,27 @@ def test_from_a_hundred_requests_on_the_limits_know_which_came_together(
             assert found.interval != by_clusters
 
 
+def test_failures_of_whole_conversations_are_less_certain(make_requests: MakeRequests, answered: Make, failed: Make) -> None:
+    """Of 50 conversations with 40 requests each, three fail; a request that was not sent belongs to none."""
+    numbers = np.random.default_rng(3).permutation(np.repeat(np.arange(50), 40))
+    records = [
+        failed(k, k, Outcome.REFUSED, k, k + 1, session=f"{number:02d}")
+        if number < 3
+        else answered(k, k, k, [(k + 5, 1)], session=f"{number:02d}")
+        for k, number in enumerate(numbers.tolist())
+    ]
+    unsent = failed(2_000, 0, Outcome.NOT_SENT, session="49")
+    found = failed_share_of(make_requests([unsent, *records]))
+    values_ms = np.where(numbers < 3, np.inf, 5.0)
+    assert found is not None
+    assert (found.failed, found.ended) == (120, 2_000)
+    assert found.interval == interval_of_share_above(values_ms, SLOWEST_MS, groups=numbers)
+    alone = interval_of_share_above(values_ms, SLOWEST_MS)
+    assert found.interval is not None
+    assert alone is not None
+    assert found.interval[1] - found.interval[0] > 2 * (alone[1] - alone[0])
+
+
 def test_requests_that_are_slow_together_show_how_failures_may_come(make_requests: MakeRequests, answered: Make) -> None:
     """None of 2,000 failed, and slow ones lie apart, in fours, or in spells of 40, which may hold the failures of many runs."""
     spells, fours = (

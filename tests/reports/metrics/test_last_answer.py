@@ -199,6 +199,39 @@ def test_a_server_that_hangs_after_a_single_answer_is_found(make_requests: MakeR
     assert last_answer(make_requests(records)) == LastAnswer(10e6, 5, "timeout", in_flight=5)
 
 
+@pytest.mark.parametrize("found", [False, True])
+@pytest.mark.parametrize(
+    ("sent_ms", "took_ms", "silence_ms"),
+    [
+        ([*range(0, 100, 10), 1_085], 10, 2_985),  # three times the longest silence before, from 100 ms to 1,095 ms
+        (range(0, 200, 10), 900, 900),  # as long as the median success takes
+    ],
+)
+def test_a_target_hangs_after_a_silence_longer_than_any_before(
+    make_requests: MakeRequests,
+    answered: Make,
+    failed: Make,
+    sent_ms: Sequence[int],
+    took_ms: int,
+    silence_ms: int,
+    found: bool,
+) -> None:
+    """Five requests sent just after the last success was sent."""
+    records = [answered(k, at, at, [], done=at + took_ms) for k, at in enumerate(sent_ms)]
+    last_sent, last_ms = sent_ms[-1], sent_ms[-1] + took_ms
+    hung = [failed(50 + k, last_sent + k, Outcome.TIMEOUT, last_sent + k, last_ms + silence_ms + found) for k in range(1, 6)]
+    expected = LastAnswer(last_ms * 1e6, 5, "timeout", in_flight=5) if found else None
+    assert last_answer(make_requests([*records, *hung])) == expected
+
+
+def test_where_no_request_succeeded_the_time_of_one_is_unknown_and_no_target_hangs(
+    make_requests: MakeRequests, answered: Make, failed: Make
+) -> None:
+    cut = answered(0, 0, 0, [(5, 1)], done=6, outcome=Outcome.STREAM_CUT)
+    hung = [failed(k, 0, Outcome.TIMEOUT, 0, 3_000) for k in range(1, 6)]
+    assert last_answer(make_requests([cut, *hung])) is None
+
+
 @pytest.mark.parametrize("every", [3, 10, 30])
 def test_requests_that_hang_alone_to_the_end_of_a_closed_loop_are_no_server_that_hangs(
     make_requests: MakeRequests, answered: Make, every: int
