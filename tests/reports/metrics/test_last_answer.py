@@ -224,6 +224,18 @@ def test_a_target_hangs_after_a_silence_longer_than_any_before(
     assert last_answer(make_requests([*records, *hung])) == expected
 
 
+@pytest.mark.parametrize(("first_ms", "found"), [(191, True), (190, False)])
+def test_requests_that_hang_count_from_the_longest_success_before_the_last_answer_on(
+    make_requests: MakeRequests, answered: Make, failed: Make, first_ms: int, found: bool
+) -> None:
+    """The last of the successes is sent at 190 ms. What the client cancelled as planned since then shows nothing."""
+    records = [answered(k, at, at, [], done=at + 900) for k, at in enumerate(range(0, 200, 10))]
+    hung = [failed(50 + k, at, Outcome.TIMEOUT, at, 5_000) for k, at in enumerate(range(first_ms, first_ms + 5))]
+    withdrawn = [failed(60 + k, at, Outcome.WITHDRAWN, at, at + 100) for k, at in enumerate((900, 1_200))]
+    expected = LastAnswer(1_090e6, 5, "timeout", in_flight=5) if found else None
+    assert last_answer(make_requests([*records, *hung, *withdrawn])) == expected
+
+
 def test_where_no_request_succeeded_the_time_of_one_is_unknown_and_no_target_hangs(
     make_requests: MakeRequests, answered: Make, failed: Make
 ) -> None:
