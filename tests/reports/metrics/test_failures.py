@@ -70,7 +70,7 @@ def test_from_a_hundred_requests_on_the_limits_know_which_came_together(
 
 
 def test_failures_of_whole_conversations_are_less_certain(make_requests: MakeRequests, answered: Make, failed: Make) -> None:
-    """Of 50 conversations with 40 requests each, three fail; a request that was not sent belongs to none."""
+    """Three of 50 conversations, with 40 requests each, fail. A request that was not sent does not count."""
     numbers = np.random.default_rng(3).permutation(np.repeat(np.arange(50), 40))
     records = [
         failed(k, k, Outcome.REFUSED, k, k + 1, session=f"{number:02d}")

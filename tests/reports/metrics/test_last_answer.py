@@ -236,6 +236,22 @@ def test_requests_that_hang_count_from_the_longest_success_before_the_last_answe
     assert last_answer(make_requests([*records, *hung, *withdrawn])) == expected
 
 
+@pytest.mark.parametrize(("refused", "found"), [(25, True), (26, False)])
+def test_five_in_flight_that_hang_may_be_chance_where_a_quarter_failed_before(
+    make_requests: MakeRequests, answered: Make, failed: Make, refused: int, found: bool
+) -> None:
+    """0.25 ** 5 is 0.098 %, and 0.26 ** 5 is 0.12 %, of 100 requests before."""
+    records = [
+        failed(k, 10 * k, Outcome.REFUSED, 10 * k, 10 * k + 1)
+        if k < refused
+        else answered(k, 10 * k, 10 * k, [], done=10 * k + 10)
+        for k in range(100)
+    ]
+    hung = [failed(100 + k, 990 + k, Outcome.TIMEOUT, 990 + k, 5_000) for k in range(1, 6)]
+    expected = LastAnswer(1_000e6, 5, "timeout", in_flight=5) if found else None
+    assert last_answer(make_requests([*records, *hung])) == expected
+
+
 def test_where_no_request_succeeded_the_time_of_one_is_unknown_and_no_target_hangs(
     make_requests: MakeRequests, answered: Make, failed: Make
 ) -> None:
