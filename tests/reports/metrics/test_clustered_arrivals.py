@@ -194,6 +194,8 @@ def test_no_number_of_such_a_run_has_an_interval(metrics_at: Callable[[FloatArra
         assert metrics.goodput is not None
         limits = (metrics.goodput.attainment_interval, metrics.goodput.from_send_interval)
         assert [interval is not None for interval in limits] == [known, known]
+        assert metrics.failed_share is not None
+        assert (metrics.failed_share.interval is not None) is known
 
 
 def test_the_configured_ramp_of_a_run_is_no_cluster(metrics_at: Callable[..., Metrics]) -> None:

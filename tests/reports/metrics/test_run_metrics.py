@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from bench_records.record import FAILURES, TIMEOUTS, Outcome, Record
 from reports.criteria import parse_slo
-from reports.metrics.catalogue import ITL_COVERAGE
+from reports.metrics.catalogue import CAUSAL_DELAY, CEILING_WAIT, ITL_COVERAGE, LATENCIES, TTFO, TTFT
 from reports.metrics.configuration import ConfiguredLoad
 from reports.metrics.latency import inter_chunk_latencies_ms, inter_token_latencies_ms
 from reports.metrics.metric import Anchored
@@ -479,3 +479,18 @@ def test_the_steady_part_is_that_of_the_load(make_requests: MakeRequests, answer
     steady = compute_metrics(requests, streaming=True, load=ConfiguredLoad(closed=True)).windows.steady
     assert steady is not None
     assert steady.end_s == 6.004
+
+
+def test_a_run_has_the_latencies_of_some_runs_where_they_exist_and_the_others_always(
+    make_requests: MakeRequests, answered: Make, failed: Make
+) -> None:
+    """A run in which everything failed has rows for what it would have."""
+    always = [metric for metric in LATENCIES if not metric.of_some_runs]
+    assert (TTFT in always, TTFO in always, CEILING_WAIT in always, CAUSAL_DELAY in always) == (True, False, False, False)
+    refused = compute_metrics(make_requests([failed(0, 0, Outcome.REFUSED, 0, 1)]), streaming=True)
+    assert list(refused.latencies) == always
+    assert refused.tpot_ms is None
+    limited = compute_metrics(
+        make_requests([answered(0, 0, 0, [(5, 1)])]), streaming=False, load=ConfiguredLoad(max_concurrency=1)
+    )
+    assert list(limited.latencies) == [m for m in LATENCIES if m in (*always, CEILING_WAIT) and not m.streamed_only]

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
+from bench_records.manifest import manifest_of
 from bench_records.record import Outcome, Record
+from reports.metrics.requests import Requests
+from reports.metrics.stages import stages
 from reports.run.full import render
 from reports.run.markdown import render_markdown
 from reports.run.summary_json import summary
 from reports.run_report import RunReport
+from reports.statistics.estimate import Cause
 
 Make = Callable[..., Record]
 MakeReport = Callable[..., RunReport]
@@ -62,3 +67,18 @@ def test_a_run_at_one_rate_or_at_an_unknown_one_has_none(make_report: MakeReport
     assert report.stages == ()
     assert summary(report)["stages"] == []
     assert "scheduled/s" not in render(report)
+
+
+def test_a_stage_has_no_upper_limit_of_a_tail_where_its_load_may_fill_the_batch_that_the_target_publishes(
+    make_requests: Callable[..., Requests], answered: Make
+) -> None:
+    """One request a second, of 0.3 s or so: one at a time is all that the target serves."""
+    waits = np.random.default_rng(3).normal(300.0, 60.0, 1_000).tolist()
+    requests = make_requests([answered(k, 1e3 * k, 1e3 * k, [(1e3 * k + wait, 1)]) for k, wait in enumerate(waits)])
+    one = {"begin_s": 0.0, "end_s": 1_000.0, "rate_per_s": 1.0}
+    manifest = manifest_of({"load": {"mode": "open", "stages": [one]}, "target": {"model": "core", "streaming": True}})
+    for limit, reason in ((None, None), (64, None), (1, Cause.FEW_QUEUES)):
+        (stage,) = stages(requests, manifest, limit)
+        for latency in (stage.ttft_ms, stage.e2e_ms):
+            assert latency is not None
+            assert latency.percentile(0.99).reason == reason

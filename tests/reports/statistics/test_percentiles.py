@@ -379,6 +379,23 @@ def test_a_percentile_without_an_upper_limit_says_how_many_clusters_there_are(fe
     assert d.percentile(0.99).reason == Correlated(math.floor(min(mean.independent, clusters)), 368)
 
 
+def _in_blocks(n: int, block: int, seed: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+    """Noise about levels that last for ``block`` values each, which raise the effect of the mean more than that of a tail."""
+    rng = np.random.default_rng(seed)
+    levels = 50.0 + 1.5 * np.repeat(rng.normal(size=n // block + 1), block)[:n]
+    return np.asarray(levels + rng.normal(size=n))
+
+
+@pytest.mark.parametrize(("q", "series"), [(0.9, _in_blocks(400, 25, 20)), (0.99, _in_blocks(2_000, 20, 3))])
+def test_the_clusters_of_a_tail_are_those_that_the_mean_shows_too(
+    q: float, series: np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+) -> None:
+    own, mean = share_of(series <= nearest_rank(np.sort(series), q)).effect, mean_of(series).long_run.effect
+    assert own < mean < 1.5 * own
+    clusters = series.size / ((1.0 + min(mean, 1.25 * own)) / 2.0)
+    assert percentile_of(series, q).reason == Correlated(math.floor(clusters), fewest_for_limits(q))
+
+
 _SQUARES = np.sort(np.random.default_rng(4).exponential(1.0, 1_000) ** 2)
 
 
@@ -538,9 +555,11 @@ def test_bounds_alone_are_a_distribution_without_a_curve_and_without_any_bound_a
 
 
 def test_the_limits_among_values_that_were_cut_off_have_the_confidence_that_is_asked_for() -> None:
-    """The upper limit is that where those that were cut off take endlessly long."""
-    series, is_bound = _SERIES["independent"], np.arange(3_000) % 60 == 0
-    ordered, at_most = np.sort(series), np.sort(np.where(is_bound, np.inf, series))
+    """The upper limit of the median is that where those that were cut off, the 20 values above it, take endlessly long."""
+    series = _SERIES["independent"]
+    ordered = np.sort(series)
+    is_bound = (series > ordered[1_499]) & (series <= ordered[1_519])
+    at_most = np.sort(np.where(is_bound, np.inf, series))
     for confidence in (0.8, 0.95):
         share = share_of(series <= ordered[1_499])
         effect = max(0.5, share.allowed_effect) * student_to_normal(confidence, share.degrees) ** 2
@@ -548,7 +567,8 @@ def test_the_limits_among_values_that_were_cut_off_have_the_confidence_that_is_a
         found = summarise(series, confidence, is_bound=is_bound)
         assert found is not None
         p50 = found.percentile(0.5)
-        assert (p50.interval or (p50.at_least, high[1])) == (low[0], high[1])
+        assert p50.value == ordered[1_499]
+        assert p50.interval == (low[0], high[1])
         assert low[1] != high[1]
 
 
