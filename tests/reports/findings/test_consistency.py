@@ -24,6 +24,7 @@ from reports.metrics.requests import Requests
 from reports.run_report import RunReport
 from tests.reports.findings.lookup import finding_of, severity_of
 from tests.reports.findings.runs import (
+    CLOSED,
     chunks_joined,
     doubled_tokens,
     held_open,
@@ -567,6 +568,32 @@ def test_littles_law_tolerates_a_twentieth_and_what_the_ends_of_the_window_cut(
 ) -> None:
     """Two latencies of 100 ms are 1.3 % of a window of 15 s, so 6.3 % of the requests in flight are tolerated."""
     report = make_report(held_open(answered, held_open_ms))
+    assert (finding_of(report, "littles_law") is not None) is expected
+
+
+@pytest.mark.parametrize(
+    ("every_ms", "latency_ms", "held_open_ms", "closed", "expected"),
+    [
+        # Two latencies are 14.5 % of a window of 13.8 s, divided by the root of 107 in flight 1.4 %: 6.4 % are tolerated.
+        (10, 1_000, 65.0, True, False),
+        (10, 1_000, 75.0, True, True),
+        (10, 1_000, 200.0, False, False),
+        (10, 1_000, 260.0, False, True),
+        # They are 0.5 % of a window of 20 s, and fewer than one is in flight: 5.5 % of 0.5317 are tolerated, from 0.5025.
+        (100, 50, 3.13, True, False),
+        (100, 50, 3.25, True, True),
+    ],
+)
+def test_littles_law_tolerates_less_of_the_ends_of_the_window_in_a_closed_loop(
+    make_report: MakeReport, answered: Make, every_ms: int, latency_ms: int, held_open_ms: float, closed: bool, expected: bool
+) -> None:
+    """The users' ends at either edge are independent."""
+    records = [
+        answered(k, at, at, [(at + latency_ms, 1)], done=at + latency_ms + held_open_ms)
+        for k, at in enumerate(range(0, 15_001 if every_ms == 10 else 20_001, every_ms))
+    ]
+    report = make_report(records, **({"load": CLOSED} if closed else {}))
+    assert report.metrics.windows.steady is not None
     assert (finding_of(report, "littles_law") is not None) is expected
 
 
