@@ -161,7 +161,7 @@ def parse_held(text: str) -> HeldRequirement:
         raise ValueError(
             f"{text!r}: a sweep fails by the highest load that held, as held<20; criteria of a run go after its verb"
         )
-    limit = float(match["amount"])
+    limit = _amount(text, match)
     if not math.isfinite(limit) or limit <= 0:
         raise ValueError(f"{text!r}: the limit must be a number above 0")
     return HeldRequirement(limit)
@@ -212,11 +212,7 @@ def _limit(text: str, metric: Metric, match: re.Match[str]) -> float:
         raise ValueError(f"{text!r}: a change in % needs a baseline: give it to bench compare")
     if unit not in factors:
         raise ValueError(f"{text!r}: {unit!r} is no unit of {metric.name}; use {' or '.join(filter(None, factors))}")
-    if match["amount"].startswith("+"):  # +5ms is no limit of 5 ms, which would fail whatever the baseline was
-        raise ValueError(
-            f"{text!r}: a limit has no '+': it is the sign of a change in %, which needs a baseline (bench compare)"
-        )
-    limit = _as_written(float(match["amount"]) * factors[unit])
+    limit = _as_written(_amount(text, match) * factors[unit])
     if not math.isfinite(limit) or limit < 0:
         raise ValueError(f"{text!r}: the limit must be a number of at least 0")
     if _kind(metric) == "share" and (limit > 1 or (limit == 1 and not unit)):  # a bare 1 is more likely meant as 1 %
@@ -225,6 +221,14 @@ def _limit(text: str, metric: Metric, match: re.Match[str]) -> float:
             f"{text!r}: the limit of a share goes from 0% to 100%; write its unit, as in {metric.name}{match['sign']}{example}%"
         )
     return limit
+
+
+def _amount(text: str, match: re.Match[str]) -> float:
+    if match["amount"].startswith("+"):  # +5ms is no limit of 5 ms, which would fail whatever the baseline was
+        raise ValueError(
+            f"{text!r}: a limit has no '+': it is the sign of a change in %, which needs a baseline (bench compare)"
+        )
+    return float(match["amount"])
 
 
 def _as_written(value: float) -> float:

@@ -188,6 +188,7 @@ def test_a_sweep_fails_by_the_highest_load_that_held(text: str, at_least: float,
     [
         ("held", "write a number, a sign and a limit, as held<20"),
         *((text, _BY_LOAD) for text in ("p99_held<3", "goodput<3", "held>3", "held<=3", "held<3ms")),
+        ("held<+20", _NO_PLUS),
         *((text, "the limit must be a number above 0") for text in ("held<0", "held<-1", "held<1e999")),
     ],
 )
