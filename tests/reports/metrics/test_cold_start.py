@@ -143,10 +143,24 @@ def test_a_queue_of_a_load_that_falls_is_no_cold_start(
     make_requests: MakeRequests, answered: Make, per_second: list[int], seed: int
 ) -> None:
     due_ms = _poisson_ms(np.random.default_rng(seed), per_second)
-    requests = make_requests(_at_server(answered, due_ms, 10.0))
+    records = _at_server(answered, due_ms, 10.0)
+    requests = make_requests(records)
     first_third = (requests.first_token_ns - requests.scheduled_ns)[requests.scheduled_ns < 1e10]
     assert first_third.mean() > 25e6  # of latencies near 12 ms later
     assert find_cold_start(requests) is None
+    unknown = [replace(record, input_tokens=None, output_tokens=None, requested_output_tokens=0) for record in records]
+    assert find_cold_start(make_requests(unknown)) is None
+
+
+def test_prompts_that_are_hardly_longer_than_answers_differ_by_no_more_than_they_are(
+    make_requests: MakeRequests, answered: Make
+) -> None:
+    """Prompts of 1,001 tokens at first and 1,000 later, and answers of 998: neither explains a threefold latency."""
+    records = [
+        answered(k, 10 * k, 10 * k, [(10 * k + (300 if k < 100 else 100), 998)], input_tokens=1_001 if k < 100 else 1_000)
+        for k in range(1_201)
+    ]
+    assert find_cold_start(make_requests(records)) is not None
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -179,12 +193,13 @@ def test_long_requests_at_first_are_a_load(make_requests: MakeRequests, answered
     assert find_cold_start(make_requests(unknown)) is not None
 
 
+@pytest.mark.parametrize("known", ["input_tokens", "requested_input_tokens"])
 @pytest.mark.parametrize(
     ("tokens", "slow_ms", "found"),
     [(1_020, 197, False), (1_020, 198, True), (1_050, 284, False), (1_050, 285, True), (1_080, 10_000, False)],
 )
 def test_arrivals_explain_a_beginning_where_they_make_half_of_its_excess_or_double_the_latencies(
-    make_requests: MakeRequests, answered: Make, tokens: int, slow_ms: int, found: bool
+    make_requests: MakeRequests, answered: Make, tokens: int, slow_ms: int, found: bool, known: str
 ) -> None:
     """The first 51 prompts, a 24th of the sending, have this many tokens, and the others 1,000. In an even server at its
     capacity the first take 1.478, 1.905 or 2.029 times as long as those of the second half. So they explain latencies that are
@@ -192,8 +207,8 @@ def test_arrivals_explain_a_beginning_where_they_make_half_of_its_excess_or_doub
     """
     requests = make_requests(
         [
-            answered(k, 10 * k, 10 * k, [(10 * k + (slow_ms if k < 50 else 100), 1)], input_tokens=tokens if k < 51 else 1_000)
-            for k in range(1_201)
+            answered(k, at, at, [(at + (slow_ms if k < 50 else 100), 1)], **{known: tokens if k < 51 else 1_000})
+            for k, at in enumerate(range(5_000, 17_001, 10))
         ]
     )
     assert (find_cold_start(requests) is not None) is found
