@@ -129,6 +129,9 @@ def test_metrics_of_another_server_are_found(
     if finding is not None:
         sentence = f"The metrics at http://host:8002/metrics count {counted} requests; the server's statistics 100."
         assert finding.sentence == sentence
+        unnamed = finding_of(make_report(steady_run(100), server=samples, **counted_by_server(100)), "counters_disagree")
+        assert unnamed is not None
+        assert unnamed.sentence == f"The metrics count {counted} requests; the server's statistics 100."
 
 
 # ---- counters_disagree: tokens; steady_run's answers have 3 tokens each

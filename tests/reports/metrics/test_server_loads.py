@@ -215,6 +215,23 @@ def test_differences_of_two_servers_that_cancel_each_other_are_found(make_report
     assert "71 requests; 70 of this run" in found.sentence
 
 
+@pytest.mark.parametrize(
+    ("counts", "found"),
+    [((70, 30), None), ((72, 32), None), ((73, 30), ("a:8000", 70, 72)), ((70, 33), ("b:8000", 30, 32))],
+)
+def test_a_lost_request_of_an_unknown_target_may_have_reached_either(
+    make_report: MakeReport, steady_run: SteadyRun, failed: Make, counts: tuple[int, int], found: tuple[str, int, int] | None
+) -> None:
+    """2 requests are lost, of which no target is known; 3 were not sent, and reached none."""
+    lost = [failed(100 + k, 1_000 + k, Outcome.LOST) for k in range(2)]
+    unsent = [failed(102 + k, 1_010 + k, Outcome.NOT_SENT) for k in range(3)]
+    statistics = [counted_by_server(count)["server_statistics"] for count in counts]
+    report = make_report([*_records(steady_run), *lost, *unsent], **_several(server_statistics=statistics))
+    finding = finding_of(report, "counters_disagree")
+    evidence = {} if finding is None else finding.evidence
+    assert [evidence.get(name) for name in ("target", "ours_least", "ours_most")] == list(found or (None, None, None))
+
+
 def test_a_count_that_fell_is_unknown_and_found(make_report: MakeReport, steady_run: SteadyRun) -> None:
     statistics = [counted_by_server(*counts)["server_statistics"] for counts in ((40, 500), (30, 0))]
     report = make_report(_records(steady_run), **_several(server_statistics=statistics))
