@@ -236,6 +236,19 @@ def test_a_request_without_an_exchange_has_a_reason(tmp_path: Path) -> None:
     assert errors[4] == errors[2] == cut  # of a worker that was killed, of one whose journal is not there
 
 
+def test_whether_a_request_of_a_damaged_journal_was_sent_is_unknown_though_its_worker_ended(tmp_path: Path) -> None:
+    """The worker was stopped after two requests of three; the record of one is damaged, and which is not known."""
+    folder, basis = RunFolder(tmp_path), _basis(4)
+    journal = _write(folder, basis, 0, _exchange(0), _exchange(4), Ended(2, "the run was stopped before its time"))
+    content = folder.journal(0).read_bytes()
+    folder.journal(0).write_bytes(content[: journal.ends[2] - 1] + b"?" + content[journal.ends[2] :])
+    recovered = recover(folder, basis, None)
+    records = {record.index: (record.outcome, record.error) for record in recovered.result.records}
+    unknown = (Outcome.LOST, "a part of its worker's journal is damaged; whether the request was sent is unknown")
+    assert (records[0], records[4], records[8]) == ((Outcome.DONE, None), unknown, unknown)
+    assert recovered.torn_bytes == journal.ends[2] - journal.ends[1]
+
+
 def test_folder_without_journals_is_refused_since_nothing_was_sent(tmp_path: Path) -> None:
     with pytest.raises(
         JournalError, match=f"^{tmp_path} holds no journals: the run was cut before its first request was sent$"

@@ -188,6 +188,9 @@ def test_a_missing_answer_is_an_error_where_a_turn_follows_it() -> None:
     prompts = ["p0", "long " * 20, "p2", "p3", "p4"]
     with pytest.raises(WorkloadError, match=f"^the prompt '(long ){{8}}'… {_WITHOUT_ANSWER}$"):
         _requests(_two_conversations(prompt=prompts, answer=["a", None, "c", "d", "e"]))
+    prompts[1] = "long " * 7 + "short"  # 40 characters are shown whole
+    with pytest.raises(WorkloadError, match=f"^the prompt '{prompts[1]}' {_WITHOUT_ANSWER}$"):
+        _requests(_two_conversations(prompt=prompts, answer=["a", None, "c", "d", "e"]))
 
 
 def test_the_tokens_of_whole_prompts_are_known_where_the_history_is_recorded() -> None:

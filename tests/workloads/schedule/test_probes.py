@@ -120,3 +120,11 @@ def test_more_probes_than_memory_holds_are_refused_by_their_own_option() -> None
     schedule = Schedule(_schedule(2).requests, (0, 2_500_000_000_000), 3)
     with pytest.raises(WorkloadError, match=r"^probe_rate 2000\.5: more than 5,000,000 probes in 2,500 s; lower it$"):
         probe_offsets_ns(ProbeStream(2_000.5, 4, 2), schedule, 3)
+
+
+def test_as_many_probes_as_memory_holds_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workloads.schedule.probes._MOST_PROBES", 10)
+    requests = _schedule(2).requests
+    probe_offsets_ns(ProbeStream(2.0, 4, 2), Schedule(requests, (0, 5_000_000_000), 3), 3)  # 2 · 5
+    with pytest.raises(WorkloadError, match="more than 10 probes in 5 s"):
+        probe_offsets_ns(ProbeStream(2.0, 4, 2), Schedule(requests, (0, 5_000_000_001), 3), 3)
