@@ -107,6 +107,12 @@ def test_a_batch_that_is_full_too_rarely_leaves_the_tails_of_each_class_without_
             assert (p99.reason, p99.interval is None) == (reason, reason is not None)
 
 
+def test_probes_alone_are_a_class(make_requests: Callable[[Sequence[Record]], Requests], answered: Make) -> None:
+    requests = make_requests([answered(k, 10 * k, 10 * k, [(10 * k + 5, 1)], traffic_class="probe") for k in range(3)])
+    (probes,) = traffic_classes(requests, Judged([parse_slo("ttft<=9ms")], {}), streaming=True)
+    assert (probes.is_probe, probes.done, probes.goodput_rate) == (True, 3, None)
+
+
 def test_probes_stand_behind_all_classes(make_report: MakeReport, answered: Make) -> None:
     names = ["retrieval", "probe", "chat"]
     report = make_report([answered(k, k, k, [(k + 5, 1)], traffic_class=name) for k, name in enumerate(names)])

@@ -5,6 +5,7 @@ How often intervals hold the truth is measured by benchmarks/interval_coverage.p
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.signal import lfilter
+from scipy.stats import norm
 
 from reports.statistics.autocorrelation import (
     BINS,
@@ -419,3 +421,53 @@ def test_values_of_a_group_that_are_alike_are_worth_one() -> None:
 
 def test_values_of_a_single_group_have_no_error() -> None:
     assert mean_over_groups(np.array([1.0, 2.0]), np.array([5, 5])) is None
+
+
+def test_every_number_of_a_mean_over_groups() -> None:
+    """The mean is 4.8. The sums of the deviations are -5.6 and 0.4 in the two groups, and 5.2 of the value that has none."""
+    values, groups = np.array([1.0, 3.0, 10.0, 4.0, 6.0]), np.array([0, 0, -1, 1, 1])
+    variance = (5.6**2 + 0.4**2 + 5.2**2) * 3 / 2
+    effect = variance / (3.8**2 + 1.8**2 + 5.2**2 + 0.8**2 + 1.2**2)
+    for unit in (1.0, 0.01):
+        found = mean_over_groups(unit * values, groups)
+        assert found is not None
+        assert (found.value, found.standard_error) == pytest.approx((4.8 * unit, unit * math.sqrt(variance) / 5))
+        assert (found.n, found.independent) == (5, 3.0)
+        assert dataclasses.astuple(found.long_run) == (
+            pytest.approx(unit**2 * variance), 2.0, pytest.approx(effect), pytest.approx(effect), False,
+        )  # fmt: skip
+
+
+def test_groups_of_equal_values_have_the_effect_of_independent_ones_and_two_are_enough() -> None:
+    equal = mean_over_groups(np.full(4, 3.0), np.array([0, 0, 1, 1]))
+    assert equal is not None
+    assert (equal.value, equal.standard_error, equal.long_run.effect) == (3.0, 0.0, 1.0)
+    assert mean_over_groups(np.full(4, 3.0), np.array([0, 0, 0, 0])) is None
+
+
+def test_the_mean_of_equal_values_is_that_value() -> None:
+    """Three times 0.1, divided by 3, is more. A value that does not count is another."""
+    assert sum([0.1] * 3) / 3 != 0.1
+    for n in (1, 3, 7, 1_000):
+        assert mean_of(np.full(n, 0.1)).value == 0.1
+    counted = np.arange(4) > 0
+    assert mean_of(np.array([5.0, 0.1, 0.1, 0.1]), counted).value == 0.1
+
+
+@pytest.mark.parametrize(("deviation", "is_counted"), [(2e-9, True), (0.5e-9, False)])
+def test_deviations_below_a_million_millionth_of_the_mean_are_rounding(deviation: float, is_counted: bool) -> None:
+    """Their mean is 1,000. Spells of 50 values make neighbours alike, where they count."""
+    values = 1_000.0 + deviation * np.repeat([1.0, -1.0, -1.0, 1.0], 50)
+    assert (mean_of(values).independent < 200.0) is is_counted
+
+
+def test_values_that_are_even_in_every_bin_do_not_drift() -> None:
+    found = mean_of(np.tile([1.0, 3.0], 1_000))
+    assert (found.value, found.long_run.drifts, found.no_interval_reason) == (2.0, False, None)
+
+
+def test_a_mean_whose_error_is_as_large_as_itself_has_no_upper_limit() -> None:
+    long_run = LongRun(1.0, 10.0, 1.0, 1.0, False)
+    half = student_to_normal(0.95, 10.0) * float(norm.ppf(0.975))
+    for value, has_interval in ((0.999 * half, False), (1.001 * half, True)):
+        assert (Mean(value, 1.0, 100, 100.0, long_run).interval(0.95) is not None) is has_interval
