@@ -54,6 +54,16 @@ def test_a_setting_of_a_model_is_named_by_its_place_in_the_configuration() -> No
     ]
 
 
+def test_items_of_a_list_without_a_name_have_their_places() -> None:
+    before, now = (
+        replace(_BEFORE, deployment=replace(_BEFORE.deployment, models={"m": {"x": [{"name": "a", "y": 1}, {"y": 2}, last]}}))
+        for last in ("plain", "other")
+    )
+    assert _changed(now, before) == [("model m.x.2", "plain", "other")]
+    added = [fact.what for fact in surroundings_difference(_BEFORE, before).changed if fact.before == "–"]
+    assert added == ["model m", "model m.x.1.y", "model m.x.2", "model m.x.a.name", "model m.x.a.y"]
+
+
 def test_server_engine_machine_and_versions_are_named() -> None:
     now = Manifest(
         target=replace(_BEFORE.target, decoupled=False, protocol="http"),
