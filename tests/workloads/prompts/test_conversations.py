@@ -19,6 +19,7 @@ from workloads.prompts.conversations import (
     behind_their_parents,
     in_conversations,
     names_of,
+    rows_for_turns,
 )
 from workloads.prompts.dataset import OutputLengths
 from workloads.prompts.drawn import Drawn
@@ -303,3 +304,18 @@ def test_random_prompts_are_turns_of_the_conversations_without_those_whose_paren
     made = in_conversations(Drawn(requests, kept=(0, 1, 3, 4)), _trace())
     assert [(request.prompt, request.session) for request in made.requests] == [("0", "a"), ("1", "row 2"), ("3", "row 2")]
     assert (made.kept, made.dropped_behind) == ((0, 1, 3), 1)
+
+
+@pytest.mark.parametrize(("most", "rows"), [(None, None), (1, 1), (2, 3), (3, None), (4, None)])
+def test_as_many_rows_are_made_as_the_turns_that_are_sent_need(most: int | None, rows: int | None) -> None:
+    """Row 1 is too long. Row 2 waits for it, so it is made and not sent: the second turn that is sent is the third row made."""
+    lengths = {"input_tokens": [5, 50, 5, 5, 5], "output_tokens": [1] * 5}
+    workload = Workload.of_columns(WorkloadFacts("qwen", "t"), 5, {"parent": [None, None, 1, 0, None], **lengths})
+    assert rows_for_turns(workload, LengthLimits(max_input_len=10), most) == rows
+
+
+@pytest.mark.parametrize("column", ["input_tokens", "output_tokens"])
+def test_rows_of_unknown_lengths_are_made_as_many_as_are_sent(column: str) -> None:
+    lengths = {"input_tokens": [5, 5, 5], "output_tokens": [1, 1, 1], column: [5, None, 5]}
+    workload = Workload.of_columns(WorkloadFacts("qwen", "t"), 3, lengths)
+    assert rows_for_turns(workload, LengthLimits(), 2) == 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from workloads.arrivals.processes import AllAtOnce, Constant, Exponential, RampedUp
@@ -100,7 +102,9 @@ def test_first_turns_have_the_arrivals_and_later_ones_wait_for_their_parents() -
     assert schedule.offsets_ns == (0, 500_000_000, None, 800_000_000, 900_000_000, 1_000_000_000)
     assert schedule.parents == (None, None, 0, 1, 3, None)
     assert schedule.think_times_ns == (0, 0, 7, 9, 0, 0)
-    assert (schedule.seed, schedule.history) == (7, HistorySource.SERVER)
+    assert (schedule.seed, schedule.history, schedule.joins) == (7, HistorySource.SERVER, ())
+    joining = replace(sessions, turns=(*turns[:4], Turn(parent=3, joins=(1,)), Turn()))
+    assert joining.schedule(_REQUESTS[:6], 7).joins == ((), (), (), (), (1,), ())
 
 
 def test_sessions_begin_at_the_arrivals_of_the_seed() -> None:

@@ -137,6 +137,14 @@ def test_the_turns_of_a_conversation_are_of_one_class_though_a_user_holds_severa
     assert {"chat", "code"} == set(drawn)
 
 
+def test_requests_of_an_open_loop_have_classes_of_their_own_though_their_conversation_is_known() -> None:
+    plain = _schedule(200)
+    of_one = replace(plain, requests=tuple(replace(request, session="s") for request in plain.requests))
+    drawn = [[request.traffic_class for request in with_classes(sent, [CHAT, CODE], 1).requests] for sent in (plain, of_one)]
+    assert drawn[0] == drawn[1]
+    assert set(drawn[1]) == {"chat", "code"}
+
+
 def test_turns_of_a_conversation_that_wait_for_no_other_are_of_its_class_too() -> None:
     """Two turns of an agent that ran at the same time, as in Dynamo's traces."""
     requests = tuple(Request(5, prompt="p", session=f"s{number // 2}") for number in range(120))
