@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from bench_records.manifest import Manifest, TargetFacts, manifest_of
+from bench_records.manifest import Manifest, Simulation, TargetFacts, manifest_of
 from reports.metrics.configuration import (
     OPEN_LOOP,
     ConfiguredLoad,
@@ -22,10 +23,13 @@ from tests.reports.manifests import asked_load
 def test_a_target_is_read_whole() -> None:
     target = TargetFacts(
         model="ensemble", protocol="grpc", streaming=True, embedded=True, address="localhost:8001", template_tokens=7,
-        retokenised_ratio=1.5,
+        retokenised_ratio=1.5, sends_finish_reason=True,
     )  # fmt: skip
-    expected = ConfiguredTarget("ensemble", "grpc", True, True, "localhost:8001", 7, 1.5)
+    expected = ConfiguredTarget("ensemble", "grpc", True, True, "localhost:8001", 7, 1.5, True, None)
     assert configured_target(Manifest(target=target)) == expected
+    simulated = configured_target(Manifest(target=target, simulation=Simulation(model="h100.json", digest="d")))
+    assert simulated == replace(expected, simulation="simulated by h100.json")
+    assert str(simulated) == "ensemble over grpc, streamed, simulated by h100.json"
 
 
 def test_a_target_that_is_not_recorded_is_unknown() -> None:
