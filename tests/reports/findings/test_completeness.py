@@ -20,6 +20,7 @@ from reports.findings.completeness import (
     SampleTooSmall,
 )
 from reports.findings.finding import RunFacts, Severity
+from reports.metrics.precision import half_width
 from reports.run_report import RunReport
 from tests.reports.findings.lookup import finding_of, severity_of
 from tests.reports.findings.runs import CLOSED, closed_loop
@@ -118,12 +119,28 @@ def test_a_bound_that_is_reached_before_a_number_is_precise(
     assert finding_of(make_report(records, criteria={"until": until}, interrupted=True), "bound_reached") is None
 
 
+def test_a_bound_is_reached_where_the_interval_is_any_wider_than_requested(
+    make_report: MakeReport, queued_run: SteadyRun
+) -> None:
+    records = queued_run(20.0, 3, count=300)
+    latency = make_report(records).metrics.e2e_ms.scheduled
+    assert latency is not None
+    width = half_width(latency.mean)
+    assert width is not None
+    for times, expected in ((0.98, True), (0.999, True), (1.001, False)):
+        until = f"mean_e2e±{100.0 * times * width:.9f}%"
+        finding = finding_of(make_report(records, criteria={"until": until}), "bound_reached")
+        assert (finding is not None) is expected
+        if finding is not None:
+            assert (finding.evidence["half_width"], finding.evidence["requests"]) == (width, 300)
+
+
 @pytest.mark.parametrize(
-    ("half_width", "known"), [(0.0623, "± 6.2 %"), (0.0504, "± 5.04 %"), (0.050001, "± 5.0001 %"), (None, "no interval")]
+    ("reached", "known"), [(0.0623, "± 6.2 %"), (0.0504, "± 5.04 %"), (0.050001, "± 5.0001 %"), (None, "no interval")]
 )
-def test_a_precision_that_was_not_reached_is_shown_to_be_less(half_width: float | None, known: str) -> None:
+def test_a_precision_that_was_not_reached_is_shown_to_be_less(reached: float | None, known: str) -> None:
     """5.04 % was "known to ± 5.0 %", which is what had been requested."""
-    assert BoundReached("p99_ttft±5%", half_width, 700).sentence.endswith(f"{known}.")
+    assert BoundReached("p99_ttft±5%", reached, 700).sentence.endswith(f"{known}.")
 
 
 # ---- turns_not_sent
@@ -202,6 +219,15 @@ def test_failures_are_no_samples(make_report: MakeReport, steady_run: SteadyRun,
     finding = finding_of(make_report(records), "sample_too_small")
     assert finding is not None
     assert finding.evidence["n"] == 661
+
+
+def test_requests_that_were_cut_off_are_samples_beside_those_that_ended(
+    make_report: MakeReport, steady_run: SteadyRun, failed: Make
+) -> None:
+    records = [*steady_run(90), *(failed(k, 10 * k, Outcome.WITHDRAWN, 10 * k, 10 * k + 90) for k in range(90, 100))]
+    finding = finding_of(make_report(records), "sample_too_small")
+    assert finding is not None
+    assert finding.evidence["n"] == 100
 
 
 def test_answers_without_tokens_are_no_samples_of_a_latency(
