@@ -96,6 +96,21 @@ def test_everything_at_once_offers_no_rate_to_fall_short_of(make_report: MakeRep
     assert finding_of(report, "achieved_below_offered") is None
 
 
+def test_everything_at_once_below_a_ceiling_offers_no_rate_either(make_report: MakeReport, answered: Make) -> None:
+    """The ceiling released 50 requests/s, of which 40 were sent."""
+    records = [answered(k, 0, 25 * k, [(25 * k + 20, 1)], released_ns=20_000_000 * k) for k in range(101)]
+    assert finding_of(make_report(records, load=CEILING), "achieved_below_offered") is None
+
+
+@pytest.mark.parametrize(("last_ms", "expected"), [(20_000, False), (20_001, True)])
+def test_a_rate_of_exactly_95_percent_is_enough(make_report: MakeReport, answered: Make, last_ms: int, expected: bool) -> None:
+    """96 requests in 19 s are 5 a second, of which the sends in 20 s make 4.75."""
+    records = [answered(k, 200 * k, 200 * k, [(200 * k + 50, 1)]) for k in range(95)]
+    records.append(answered(95, 19_000, last_ms, [(last_ms + 50, 1)]))
+    finding = finding_of(make_report(records), "achieved_below_offered")
+    assert (finding is not None) is expected
+
+
 def test_an_interrupted_run_is_not_blamed_for_its_rate(make_report: MakeReport, answered: Make, failed: Make) -> None:
     records = [answered(k, 10 * k, 20 * k, [(20 * k + 5_000, 1)]) for k in range(50)]
     assert finding_of(make_report(records), "achieved_below_offered") is not None
@@ -620,8 +635,8 @@ def test_a_killed_worker_makes_a_run_invalid_however_few_requests_it_had(
     """In a closed loop those in flight alone are lost, and half of the users are gone."""
     records = steady_run(704)
     reason = "its worker ended with status -9"
-    lost = [msgspec.structs.replace(r, outcome=Outcome.LOST, sent_ns=None, done_ns=None, error=reason,
-            token_times_ns=(), token_counts=()) for r in records[300:304]]  # fmt: skip
+    lost = [msgspec.structs.replace(r, outcome=Outcome.LOST, sent_ns=None, done_ns=None, error=error, token_times_ns=(),
+            token_counts=()) for r, error in zip(records[300:304], (reason, *["status -15"] * 3), strict=True)]  # fmt: skip
     report = make_report([*records[:300], *lost, *records[304:]], **explained)
     assert ("worker_killed" in [finding.code for finding in report.findings]) == found
     if found:
