@@ -192,6 +192,11 @@ def test_joins_are_taken_with_those_of_their_rows_that_are_taken() -> None:
     taken = rows_of(trace, (0, 2, 3, 5)).table
     assert (taken["parent"].to_pylist(), taken["joins"].to_pylist()) == ([None, 0, 0, 2], [None, None, [1], None])
     assert rows_of(trace, range(6)).digest == trace.digest
+    joined = Workload.of_columns(
+        trace.facts, 3, {"arrival_ns": range(3), "parent": [None, None, 1], "joins": [None, None, [0]]}
+    )
+    assert rows_of(joined, range(3)).table["joins"].to_pylist() == [None, None, [0]]
+    assert rows_of(joined, (0, 2)).table["parent"].to_pylist() == [None, 0]  # it waits for its join alone
 
 
 def test_a_conversation_that_began_before_the_start_goes_on_without_its_parent() -> None:

@@ -15,6 +15,7 @@ from workloads.table.prefixes import (
     longest_shared_prefixes,
     most_repeated_share,
     prefix_repetition,
+    prompt_blocks,
 )
 
 
@@ -111,3 +112,20 @@ def test_ids_that_are_alike_in_some_of_their_bytes_are_others() -> None:
     """Hashes have 8 bytes each: 1 and 257 begin with the same one, and 2^40 and 2^41 with five."""
     assert infinite_cache_share([[1], [257]]) == 0.0
     assert infinite_cache_share([[7, 2**40], [7, 2**41]]) == 1 / 4
+
+
+def test_blocks_of_ids_have_one_number_where_they_and_all_before_them_are_equal() -> None:
+    requests = [Request(1, input_ids=ids, input_tokens=99) for ids in ((1, 2, 3, 4, 5), (1, 2, 9, 9), (3, 4), ())]
+    assert prompt_blocks(requests, 2) == [((0, 1), 2), ((0, 2), 2), ((3,), 2), ((), 2)]
+
+
+def test_blocks_of_text_have_the_tokens_of_an_average() -> None:
+    """A block of two tokens is one of 8 bytes: 8 of 20 bytes with 10 tokens have 4, and 8 of 16 with 4 have 2."""
+    requests = [
+        Request(1, prompt="a" * 20, input_tokens=10),
+        Request(1, prompt="a" * 8 + "b" * 8, input_tokens=4, input_ids=(1, 2, 3, 4)),
+        Request(1, prompt="b" * 9),
+        Request(1, prompt="a", input_tokens=1),
+        Request(1, prompt="", input_tokens=0),
+    ]
+    assert prompt_blocks(requests, 2) == [((0, 1), 4.0), ((0, 2), 2.0), ((3,), 2), ((), 8.0), ((), 0.0)]
