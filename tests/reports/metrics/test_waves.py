@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from bench_records.record import Record
+from bench_records.record import Outcome, Record
 from reports.findings.in_flight import UsersInStep
 from reports.metrics.catalogue import REQUEST_THROUGHPUT
 from reports.metrics.requests import Requests
-from reports.metrics.waves import Waves, waves_of
+from reports.metrics.waves import Waves, is_burst, waited_in_batches, waves_of
 from reports.run_report import RunReport
 from tests.reports.findings.lookup import finding_of
 from tests.reports.findings.runs import AT_ONCE, closed_loop, in_step, served_in_batches
@@ -129,6 +129,92 @@ def test_most_waves_of_a_burst_have_answers_and_none_has_more_than_two_thirds(
     ends_ms = [1_000.0 * at_s for at_s, count in answers_at_s.items() for _ in range(count)]
     found = waves_of(make_requests([answered(k, 0, 0, [(end, 1)], done=end) for k, end in enumerate(ends_ms)]))
     assert found == (None if waves is None else Waves(pytest.approx(1.0), waves, 1.0))
+
+
+def _of_ten_s(make_requests: MakeRequests, answered: Make, ends_s: Sequence[float]) -> Requests:
+    """Requests that took 10 s each."""
+    return make_requests(
+        [
+            answered(k, 1e3 * (end - 10), 1e3 * (end - 10), [(1e3 * end, 1)], done=1e3 * end)
+            for k, end in enumerate(sorted(ends_s))
+        ]
+    )
+
+
+@pytest.mark.parametrize(("moved", "is_wave"), [(0, True), (1, False)])
+def test_six_tenths_of_the_answers_in_one_third_of_each_period_are_in_step(
+    make_requests: MakeRequests, answered: Make, moved: int, is_wave: bool
+) -> None:
+    """In each of 20 waves three answers end 0.15 of a period before the middle and three as long after it: these are in the
+    third. Two each end 0.2 of a period before and after it: they are not. ``moved``: neither are two of the others.
+    """
+    offsets = [-2.0, -2.0, -1.5, -1.5, -1.5, 1.5, 1.5, 1.5, 2.0, 2.0]
+    ends_s = [10.0 * wave + offset for wave in range(2, 22) for offset in offsets]
+    if moved:
+        ends_s[12], ends_s[17] = 30.0 - 2.0, 30.0 + 2.0
+    found = waves_of(_of_ten_s(make_requests, answered, ends_s))
+    assert found == (Waves(pytest.approx(10.0), 20, pytest.approx(0.6)) if is_wave else None)
+
+
+@pytest.mark.parametrize(
+    ("times", "waves"),
+    [
+        ([10.0] * 50 + [20.0] * 50, 2),
+        ([10.0] * 50 + [20.0] * 49, None),  # too few answers
+        ([10.0] * 50 + [19.999] * 50, None),  # shorter than an answer
+        ([10.0 * k for k in range(1, 22) for _ in range(5)], 21),
+        ([10.0 * k for k in range(1, 21) for _ in range(5)] + [210.001], None),  # longer than 20 answers
+    ],
+)
+def test_waves_are_those_of_100_answers_over_one_to_twenty_times_what_one_takes(
+    make_requests: MakeRequests, answered: Make, times: list[float], waves: int | None
+) -> None:
+    found = waves_of(_of_ten_s(make_requests, answered, times))
+    assert found == (None if waves is None else Waves(pytest.approx(10.0), waves, 1.0))
+
+
+def test_waves_of_a_closed_loop_have_the_period_of_the_median_answer_whatever_their_middle(
+    make_requests: MakeRequests, answered: Make
+) -> None:
+    """Each 10 s, five answers end 1 s before the middle and five 1 s after it, one of which took 1 s; the others took 10."""
+    ends_s = sorted(10.0 * wave + 3.0 + offset for wave in range(2, 22) for offset in [-1.0] * 5 + [1.0] * 5)
+    records = []
+    for k, end in enumerate(ends_s):
+        sent = 1e3 * (end - (1.0 if k % 10 == 9 else 10.0))
+        records.append(answered(k, sent, sent, [(1e3 * end, 1)], done=1e3 * end))
+    found = waves_of(make_requests(sorted(records, key=lambda record: record.scheduled_ns)))
+    assert found == Waves(pytest.approx(10.0), 20, 1.0)
+
+
+def test_requests_without_an_end_are_no_burst(make_requests: MakeRequests, answered: Make, failed: Make) -> None:
+    lost = failed(0, 0, Outcome.LOST, 0, None)
+    assert not is_burst(make_requests([lost]))
+    assert is_burst(make_requests([lost, *(answered(k, 0, 0, [(1e3, 1)]) for k in range(1, 9))]))
+
+
+@pytest.mark.parametrize(("waiting", "wait_ms", "waited"), [(25, 500.0, True), (24, 500.0, False), (25, 499.999, False)])
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_quarter_of_the_answers_that_waited_for_half_of_what_the_first_took_are_in_batches(
+    make_requests: MakeRequests, answered: Make, waiting: int, wait_ms: float, waited: bool, streamed: bool
+) -> None:
+    """Six of 100 take 1 s for their token, and others 2 s for two. Those that wait take as much longer; of streams the wait for
+    the first token counts, and not how long they take.
+    """
+    took_ms = [1_000.0] * 6 + [2_000.0] * (94 - waiting) + [2_000.0 + (0.0 if streamed else wait_ms)] * waiting
+    records = []
+    for k, took in enumerate(took_ms):
+        first = 100.0 + (wait_ms if k >= 100 - waiting else 20.0)
+        count = 1 if k < 6 else 2
+        tokens = [(first, 1), (100.0 + took, 1)] if streamed else [(100.0 + took, count)]
+        records.append(answered(k, 100, 100, tokens, done=100.0 + took, output_tokens=count))
+    assert waited_in_batches(make_requests(records)) is waited
+
+
+def test_most_answers_may_have_waited(make_requests: MakeRequests, answered: Make) -> None:
+    """The pace is that of the first answers: 60 of 100 take 3 s in place of 2."""
+    took_ms = [1_000.0] * 6 + [2_000.0] * 34 + [3_000.0] * 60
+    records = [answered(k, 0, 0, [(took, 1 if k < 6 else 2)], done=took) for k, took in enumerate(took_ms)]
+    assert waited_in_batches(make_requests(records))
 
 
 def _in_one_piece(records: Sequence[Record]) -> list[Record]:
