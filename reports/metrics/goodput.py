@@ -64,10 +64,12 @@ class Goodput:
     attainment: float
     attainment_interval: Interval | None
     from_send_interval: Interval | None
+    no_interval_reason: Reason | None = None
 
     @property
     def attainment_estimate(self) -> Estimate:
-        return Estimate(self.attainment, self.attainment_interval)
+        reason = None if self.attainment_interval else self.no_interval_reason or Cause.CLUSTERED_FAILURES
+        return Estimate(self.attainment, self.attainment_interval, reason)
 
     @property
     def attainment_from_send(self) -> float:
@@ -123,6 +125,7 @@ def goodput(requests: Requests, objectives: Sequence[Objective], no_interval_rea
         attainment=float(every.met[sent].mean()),
         attainment_interval=interval,
         from_send_interval=from_send_interval,
+        no_interval_reason=no_interval_reason,
     )
 
 

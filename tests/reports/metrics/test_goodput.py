@@ -208,6 +208,15 @@ def test_attainment_has_an_interval_within_0_and_1(
     assert none[1] == pytest.approx(1 - 0.025 ** (1 / 700), abs=1e-5)
 
 
+def test_attainment_without_an_interval_says_why(make_requests: MakeRequests, steady_run: Callable[..., list[Record]]) -> None:
+    known, few = (_goodput_of(make_requests(steady_run(count)), "ttft_ms<=100") for count in (700, 99))
+    assert known.attainment_estimate == Estimate(1.0, known.attainment_interval)
+    assert few.attainment_estimate == Estimate(1.0, reason=Cause.CLUSTERED_FAILURES)
+    clustered = goodput(make_requests(steady_run(700)), [Objective(TTFT, 100.0)], Cause.CLUSTERED_ARRIVALS)
+    assert clustered is not None
+    assert clustered.attainment_estimate == Estimate(1.0, reason=Cause.CLUSTERED_ARRIVALS)
+
+
 def test_attainment_from_the_send_has_an_interval_of_its_own(make_requests: MakeRequests, answered: Make) -> None:
     """All are sent late by more than the objective allows."""
     requests = make_requests([answered(k, 10 * k, 10 * k + 50, [(10 * k + 150, 1)]) for k in range(700)])
