@@ -355,6 +355,16 @@ def test_sends_of_an_unknown_slip_are_not_as_scheduled(grained: RunReport) -> No
         assert not finding.as_scheduled
 
 
+@pytest.mark.parametrize(("p99_ms", "as_scheduled"), [(2.0, True), (2.001, False)])
+def test_a_p99_slip_of_exactly_2_ms_is_as_scheduled(grained: RunReport, p99_ms: float, as_scheduled: bool) -> None:
+    slip = grained.metrics.slip_ms
+    assert slip is not None
+    changed = replace(slip, percentiles={q: replace(percentile, value=p99_ms) for q, percentile in slip.percentiles.items()})
+    finding = ArrivalsNotAsAsked.check(_facts(grained, latencies={**grained.metrics.latencies, SCHEDULE_SLIP: changed}))
+    assert finding is not None
+    assert finding.as_scheduled is as_scheduled
+
+
 def test_waits_of_requests_that_all_failed_are_no_finding(make_report: MakeReport, failed: Make) -> None:
     records = [
         failed(k, 10 * k, Outcome.REFUSED, 10 * k + 50, 10 * k + 90, released_ns=(10 * k + 50) * 1_000_000) for k in range(700)
