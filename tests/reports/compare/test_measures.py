@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from bench_records.record import Outcome, Record
 from reports.compare.measures import (
@@ -368,3 +369,5 @@ def test_the_drains_of_an_open_loop_are_as_many_as_are_independent(make_requests
         records = [answered(k, 10 * k, 10 * k, [(10 * k + ms, 1)]) for k, ms in enumerate(latencies_ms.tolist())]
         found.append(throughput(make_requests(records), REQUEST_THROUGHPUT).other_independent)
     assert found[0] < 0.2 * found[1] < 400
+    of_turns = throughput(make_requests([structs.replace(record, parent=0) for record in records]), REQUEST_THROUGHPUT)
+    assert (of_turns.other_error > 0.0, of_turns.other_independent) == (True, math.inf)
