@@ -38,7 +38,7 @@ def test_a_large_difference_is_found_by_few_blocks() -> None:
 @pytest.mark.parametrize("block", [3, 6, 10])
 def test_the_repeated_p_value_is_the_level_at_which_a_look_would_just_call(block: int) -> None:
     looks = Looks(10)
-    for together in (0.003, 0.02, 0.05, 0.17, 0.35):
+    for together in (0.003, 0.015, 0.02, 0.05, 0.17, 0.35):
         assert looks.together(block, looks.level(block, together)) == pytest.approx(together)
     values = [looks.together(block, own) for own in np.geomspace(1e-9, 1.0, 200)]
     assert values == sorted(values)
