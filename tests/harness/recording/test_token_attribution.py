@@ -52,6 +52,8 @@ def _running(*counts: int) -> list[Response]:
         (_running(1, 2), 3, (1, 1), None),  # nor one that stops before the end
         ([*_running(3, 3, 3), _usage(3)], 3, (1, 1, 1, 0), (1, 1, 1)),  # nor the total in every chunk
         ([*_running(5, 5, 5), _usage(5)], 5, (1, 1, 1, 0), None),
+        ([*_running(2, 2), _usage(2)], 2, (1, 1, 0), (1, 1)),  # nor in both of two
+        ([*_running(5, 5), _usage(5)], 5, (1, 1, 0), None),
         ([*_running(1, 1, 1), _usage(3)], 3, (1, 1, 1, 0), (1, 1, 1)),  # nor each chunk's own count
         ([Response(text="abc", server_tokens_so_far=3), Response(text="", server_tokens_so_far=3), _usage(3)],
          3, (1, 0, 0), (3,)),  # one text alone can have all
