@@ -192,6 +192,8 @@ def test_joins_are_taken_with_those_of_their_rows_that_are_taken() -> None:
     taken = rows_of(trace, (0, 2, 3, 5)).table
     assert (taken["parent"].to_pylist(), taken["joins"].to_pylist()) == ([None, 0, 0, 2], [None, None, [1], None])
     assert rows_of(trace, range(6)).digest == trace.digest
+    alone = rows_of(trace, (0, 5)).table
+    assert (alone["parent"].to_pylist(), alone["joins"].to_pylist()) == ([None, None], [None, None])
     joined = Workload.of_columns(
         trace.facts, 3, {"arrival_ns": range(3), "parent": [None, None, 1], "joins": [None, None, [0]]}
     )

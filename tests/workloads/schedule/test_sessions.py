@@ -89,9 +89,14 @@ def test_a_turn_is_due_at_its_recorded_time_or_its_think_time_after_the_answer()
     )  # fmt: skip
     schedule = recorded.schedule([Request(1, prompt=str(k)) for k in range(5)], 0)
     assert schedule.offsets_ns == (0, 10, 25, 40, 60)
+    assert (recorded.history, recorded.duration_s) == (HistorySource.RECORDED, None)
+    of_server = replayed_sessions(_trace(), SessionRules(TurnClock.RECORDED, history=HistorySource.SERVER), 5.0)
+    assert (of_server.history, of_server.duration_s) == (HistorySource.SERVER, 5.0)
     thinking = replayed_sessions(_trace(), SessionRules(TurnClock.THINK_TIME, think_time_ns=3))
     assert thinking.turns[2:] == (Turn(0, 7), Turn(1, 3), Turn(2, 3))
-    assert str(thinking).startswith("2 sessions at the trace's own times, a later turn due its think time after the answer")
+    times = "2 sessions at the trace's own times, a later turn due"
+    assert str(thinking) == f"{times} its think time after the answer before it"
+    assert str(recorded) == f"{times} at its recorded time, or at the end of the answer before it"
 
 
 def test_a_trace_that_joins_sub_turns_keeps_the_joins() -> None:
