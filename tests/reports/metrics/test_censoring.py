@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_records.record import Outcome, Record
-from reports.metrics.catalogue import E2E, TTFT
+from reports.metrics.catalogue import E2E, TPOT, TTFT
 from reports.metrics.censoring import CensoredLatencies, latencies_by_request
 from reports.metrics.requests import Requests
 from reports.statistics.estimate import Cause, Estimate
@@ -76,6 +76,13 @@ def test_a_limit_is_exceeded_surely_or_perhaps() -> None:
     above, unknown = latencies.exceeds(500.0)
     assert above.tolist() == [False, False, True, True, False, True, True]
     assert unknown.tolist() == [False] * 4 + [True, False, False]
+
+
+def test_a_time_per_token_is_exact(make_requests: MakeRequests, answered: Make) -> None:
+    found = TPOT.by_request(make_requests([answered(0, 0, 0, [(10, 1), (30, 1)])]))
+    for limit_ms, is_above in ((20.0, False), (19.9, True)):
+        above, unknown = found.exceeds(limit_ms)
+        assert (above.tolist(), unknown.tolist()) == ([is_above], [False])
 
 
 def test_a_summary_counts_the_bounds_and_has_the_reason_for_no_interval_from_outside() -> None:
