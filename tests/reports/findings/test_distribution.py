@@ -128,6 +128,10 @@ def test_dropped_messages_are_a_note_with_their_number_and_sender(make_report: M
     dropped = [{"from": "10.0.0.9", "reason": "not a message", "count": 3}, {"from": "b", "reason": "late", "count": 1}]
     finding = finding_of(make_report(steady_run(700), **worker_hosts(worker_host(0), dropped=dropped)), "messages_dropped")
     assert finding.evidence == {"messages": 4, "sender": "10.0.0.9", "reason": "not a message"}
+    unknown = worker_hosts(worker_host(0))
+    unknown["distribution"]["dropped_messages"] = 3
+    finding = finding_of(make_report(steady_run(700), **unknown), "messages_dropped")
+    assert finding.evidence == {"messages": 3, "sender": "?", "reason": "?"}
 
 
 @pytest.mark.parametrize(("here", "elsewhere"), [(2, False), (1, True), (None, True)])
