@@ -74,7 +74,6 @@ def recover(folder: RunFolder, basis: RecordingBasis, count_tokens: CountTokens 
         interrupted=False,
         warm_up_failures=tuple(failure for journal in began for failure in journal.warm_up_failures),
         ran_out=is_complete and ran_out(basis.schedule, accounted),
-        problem=None,
     )
     return RecoveredRun(
         result, journals=len(journals), torn_bytes=sum(reader.unread_bytes + reader.damaged_bytes for reader in readers)

@@ -140,7 +140,7 @@ def _on_clock(workload: Workload, times_ns: NDArray[np.int64], factor: float, fi
     if factor == 1.0:
         return timed
     think = workload.table["think_time_ns"]
-    scaled = pc.cast(pc.round(pc.multiply(pc.cast(think, pa.float64(), safe=False), factor)), pa.int64(), safe=False)
+    scaled = pc.cast(pc.round(pc.multiply(pc.cast(think, pa.float64(), safe=False), factor)), pa.int64())
     return _with(timed, timed.table, "think_time_ns", scaled)
 
 
