@@ -654,9 +654,10 @@ def test_a_share_above_that_comes_in_few_clusters_has_no_interval() -> None:
 
 
 def test_values_that_drift_have_no_interval_whatever_fails_among_them() -> None:
+    """Three in ten, at any time, so that the failures do not cluster."""
     rng = np.random.default_rng(7)
     drifting = np.linspace(0.0, 1.0, 1_000) + 0.01 * rng.random(1_000)
-    failures = rng.random(1_000) < 0.1
+    failures = rng.random(1_000) < 0.3
     assert interval_of_share_above(np.where(failures, np.inf, drifting), 2.0) is None
     assert interval_of_share_above(np.where(failures, np.inf, rng.permutation(drifting)), 2.0) is not None
 
