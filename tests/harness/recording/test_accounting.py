@@ -253,3 +253,12 @@ def test_what_would_have_been_due_after_a_rules_end_has_no_record_unless_it_was_
         closed = ClosedSchedule((_REQUEST,) * 9, (0,), 0, planned_ns)
         found = account_for_all(_recorder(closed), {0: _record(0, 0, 25)}, [WorkerEnd(Ended(2, "", (), rule_ns), None, "")])
         assert _kinds(found) == [(0, 0, "done")]  # its user was free at 25
+
+
+def test_a_turn_names_the_request_that_it_waited_for_in_vain_though_it_is_not_its_parent() -> None:
+    """Turn 2 waits for 0, its parent, and for 1, which failed."""
+    schedule = SessionSchedule((_REQUEST,) * 3, (0, None, None), (None, 0, 0), (0, 7, 7), 0, joins=((), (), (1,)))
+    records = {0: _record(0, 0, 50), 1: _record(1, 57, 90, Outcome.TIMEOUT)}
+    *_, unsent = account_for_all(_recorder(schedule), records, [WorkerEnd(Ended(2), 2, "")])
+    assert (unsent.index, unsent.parent, unsent.outcome, unsent.scheduled_ns) == (2, 1, Outcome.NOT_SENT, 97)
+    assert unsent.error == "request 1, whose answer it waited for, failed"

@@ -25,6 +25,8 @@ def test_sessions_begin_at_the_arrivals_and_recorded_turns_keep_their_distance()
     schedule = sessions_from(found, OpenLoop(Constant(2.0)), rules).schedule(found.requests, 0)
     assert schedule.offsets_ns == (0, 2, 10, _S // 2, _S // 2 + 19)
     assert schedule.parents == (None, 0, 1, None, 3)
+    within = sessions_from(found, OpenLoop(Constant(2.0), 9.0), SessionRules(history=HistorySource.SERVER))
+    assert (within.duration_s, within.history) == (9.0, HistorySource.SERVER)
     assert str(sessions_from(found, OpenLoop(Exponential(2.0)), rules)) == (
         "2 sessions, exponential arrivals at 2 sessions/s, a later turn due at its recorded time, or at the end of the answer "
         "before it"
