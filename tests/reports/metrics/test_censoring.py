@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_records.record import Outcome, Record
-from reports.metrics.catalogue import E2E, TPOT, TTFT
+from reports.metrics.catalogue import E2E, ICL, ITL, TPOT, TTFT
 from reports.metrics.censoring import CensoredLatencies, latencies_by_request
 from reports.metrics.requests import Requests
 from reports.statistics.estimate import Cause, Estimate
@@ -83,6 +83,23 @@ def test_a_time_per_token_is_exact(make_requests: MakeRequests, answered: Make) 
     for limit_ms, is_above in ((20.0, False), (19.9, True)):
         above, unknown = found.exceeds(limit_ms)
         assert (above.tolist(), unknown.tolist()) == ([is_above], [False])
+
+
+def test_the_values_of_a_latency_are_those_of_its_distribution(
+    make_requests: MakeRequests, answered: Make, failed: Make
+) -> None:
+    """Requests count from the schedule, where they have a latency, and gaps between responses one by one."""
+    records = [
+        answered(0, 0, 5, [(10, 1), (30, 1), (60, 2)]),
+        failed(1, 10, Outcome.NOT_SENT),
+        failed(2, 20, Outcome.WITHDRAWN, 25, 90),
+    ]
+    requests = make_requests(records)
+    found = {metric: metric.values(requests) for metric in (TTFT, TPOT, ICL, ITL)}
+    assert [values.values_ms.tolist() for values in found.values()] == [
+        [10.0, 70.0], [pytest.approx(50 / 3)], [20.0, 30.0], [20.0, 15.0, 15.0],
+    ]  # fmt: skip
+    assert [values.is_bound.tolist() for values in found.values()] == [[False, True], [False], [False] * 2, [False] * 3]
 
 
 def test_a_summary_counts_the_bounds_and_has_the_reason_for_no_interval_from_outside() -> None:
