@@ -92,6 +92,7 @@ _GAMMA_LIMITS = "gamma gaps have a cv from 0.001 to 10, a shape from 0.01 to 1e6
         ("gamma:2=3", "'2=3' is not a name and a number"),
         ("gamma:cv", "'cv' is not a name and a number"),
         ("gamma:cv=500ms", "'cv=500ms' is not a name and a number"),
+        ("gamma:shape=2s", "'shape=2s' is not a name and a number"),
         ("bursts:size=2m", "'size=2m' is not a name and a number"),
         ("gamma:cv=1e999", "'cv=1e999' is not a name and a number"),
         ("gamma:cv=nan", "'cv=nan' is not a name and a number"),

@@ -220,6 +220,7 @@ def test_a_shared_prefix_counts_against_the_limit_and_what_is_left_keeps_its_own
     kept = [number for number, request in enumerate(every.requests) if (request.input_tokens or 0) <= 21]
     assert 5 < len(kept) < 35
     assert short.requests == tuple(every.requests[number] for number in kept)
+    assert (short.kept, every.kept) == (tuple(kept), tuple(range(40)))
     assert short.prefixes == tuple(every.prefixes[number] for number in kept)
     assert TokenNormDist(lengths, range(50), 4).draw(40).prefixes == ()
 
