@@ -168,6 +168,13 @@ def test_requests_ran_out_unless_no_more_were_asked_for(
     assert folder.read_manifest().load == LoadFacts(mode="closed", prepared=9, ran_out=False)
 
 
+def test_a_run_that_was_read_as_running_is_done_with_its_records(tmp_path: Path) -> None:
+    """As ``bench recover`` finds it."""
+    folder = RunFolder(tmp_path)
+    finish_run(folder, replace(_MANIFEST, state=RunState.RUNNING), _result())
+    assert folder.read_manifest().state is RunState.DONE
+
+
 def test_records_that_cannot_be_written_leave_the_journals_and_a_way_to_recover_them(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     folder.journal(0).write_bytes(b"1")
