@@ -219,6 +219,12 @@ def test_all_sent_at_once_each_number_in_the_system_counts_alike(
     assert full_batch(requests, limit) == FullBatch(100, 100, waited, min(1, waited), limit, near)
 
 
+def test_a_wait_at_a_peak_that_hardly_lasts_is_none_for_a_place(make_requests: MakeRequests, answered: Make) -> None:
+    """Eight answers come together once, for 1 ms of 19 s, in which less than 1.5 of 202 requests are due on average."""
+    peak = [answered(300, 150, 150, [(198, 1)], done=199), answered(301, 198.5, 198.5, [(400, 1)], done=500)]
+    assert full_batch(make_requests([*_in_groups(answered, 7), *peak])) == FullBatch(202, 8, 0, 0)
+
+
 def test_a_hundred_answers_show_a_batch(make_requests: MakeRequests, answered: Make) -> None:
     records = [answered(k, 100 * k, 100 * k, [(100 * k + 20, 1)], done=100 * k + 50) for k in range(100)]
     assert full_batch(make_requests(records), 9) == FullBatch(100, 1, 0, 0, 9)
