@@ -647,9 +647,9 @@ def test_reasoning_that_is_counted_and_not_sent_is_hidden(
 
 def test_reasoning_that_was_sent_is_not_hidden() -> None:
     """Its three tokens came, in a text of their own."""
-    end = Response(server_tokens_so_far=4, server_reasoning_tokens=3)
+    end = Response(server_tokens_so_far=5, server_reasoning_tokens=3)
     record = _of_chunks(_ROLE, Response(text="aaa", reasoning_characters=3), Response(text="b"), end)
-    assert (record.hidden_tokens, record.output_tokens, record.token_counts) == (None, 4, None)
+    assert (record.hidden_tokens, record.output_tokens, record.token_counts) == (None, 5, None)
     assert (record.has_reasoning, record.first_output_ns) == (True, 3_000)
 
 
