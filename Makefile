@@ -76,10 +76,10 @@ test-vllm: setup
 test-all: setup
 	.venv/bin/python -m pytest
 
-# ARGS are patterns of mutants, "reports.metrics.goodput.*"; all of them unless it is given.
+# ARGS are patterns of mutants, "reports.metrics.goodput.*", or --sample 1500; all mutants unless it is given.
 mutants: setup
 	.venv/bin/python $(INSTALL) --editable '.[mutation]' --no-build-isolation
-	nice -n 19 .venv/bin/mutmut run --max-children 1 $(if $(filter command line,$(origin ARGS)),$(ARGS))
+	nice -n 19 .venv/bin/python -m tools.mutants $(if $(filter command line,$(origin ARGS)),$(ARGS))
 
 # A warning is an error. Everything is read anew: a page from the cache would not repeat its warning.
 docs: setup
