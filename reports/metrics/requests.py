@@ -147,10 +147,12 @@ class Requests:
     @cached_property
     def in_turns(self) -> bool:
         """Whether most requests were due the moment at which another ended, as in a closed loop. Those due before the first end
-        do not count: each user of a closed loop has one.
+        do not count unless there are conversations: each user of a closed loop has one.
         """
-        since_first_end = np.count_nonzero(self.scheduled_ns >= self.done_ns[~np.isnan(self.done_ns)].min(initial=np.inf))
-        return bool(2 * np.count_nonzero(np.isin(self.scheduled_ns, self.done_ns)) > since_first_end)
+        alone = np.isnan(self.parent).all()
+        first_end_ns = self.done_ns[~np.isnan(self.done_ns)].min(initial=np.inf) if alone else -np.inf
+        counted = np.count_nonzero(self.scheduled_ns >= first_end_ns)
+        return bool(2 * np.count_nonzero(np.isin(self.scheduled_ns, self.done_ns)) > counted)
 
     @property
     def is_open_loop(self) -> bool:

@@ -101,6 +101,21 @@ def test_a_run_of_no_requests_has_empty_columns(make_requests: MakeRequests) -> 
     assert (requests.outcome.dtype.kind, requests.index.dtype.kind) == ("U", "i")
 
 
+def test_conversations_of_two_turns_that_come_at_their_own_times_are_no_closed_loop(
+    make_requests: MakeRequests, answered: Make
+) -> None:
+    """Each second turn is due when the first ends: half of the requests."""
+    turns = [(conversation, turn) for conversation in range(20) for turn in range(2)]
+    requests = make_requests(
+        [
+            answered(k, due, due, [(due + 9, 1)], done=due + 30, parent=k - 1 if turn else None)
+            for k, (conversation, turn) in enumerate(turns)
+            for due in [100 * conversation + 30 * turn]
+        ]
+    )
+    assert (requests.in_turns, requests.is_open_loop) == (False, False)
+
+
 def test_each_request_has_the_place_of_its_class_among_the_names(make_requests: MakeRequests, answered: Make) -> None:
     names = ["chat", None, "code", "chat"]
     requests = make_requests([answered(k, k, k, [(9, 1)], traffic_class=name) for k, name in enumerate(names)])
