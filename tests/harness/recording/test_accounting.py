@@ -248,6 +248,9 @@ def test_what_would_have_been_due_after_a_rules_end_has_no_record_unless_it_was_
     sessions = SessionSchedule((_REQUEST,) * 4, (0, None, 20, None), (None, 0, None, 2), (0, 50, 0, 4), 0)
     found = account_for_all(_recorder(sessions), {0: _record(0, 0, 5)}, [WorkerEnd(ended, 1, "")])
     assert _kinds(found) == [(0, 0, "done"), (1, 55, "lost")]
+    later_first = SessionSchedule((_REQUEST,) * 4, (20, None, 0, None), (None, 0, None, 2), (0, 4, 0, 50), 0)
+    found = account_for_all(_recorder(later_first), {2: _record(2, 0, 5)}, [WorkerEnd(ended, 1, "")])
+    assert _kinds(found) == [(2, 0, "done"), (3, 55, "lost")]
 
     for planned_ns, rule_ns in ((None, 20), (60, 20), (20, 60)):
         closed = ClosedSchedule((_REQUEST,) * 9, (0,), 0, planned_ns)

@@ -150,6 +150,9 @@ def test_the_goodput_of_classes_lasts_until_the_last_good_request_that_was_cance
     assert none_done.metrics.goodput is not None
     assert none_done.metrics.goodput.rate.value == pytest.approx(20 / 1.949)
     assert [numbers.goodput_rate for numbers in none_done.classes] == [pytest.approx(10 / 1.949)] * 2
+    mixture = {"classes": [{"name": name, "weight": 1.0} for name in ("c0", "c1")], "objectives": {"c1": ["ttft<=40ms"]}}
+    of_one_class = make_report([withdrawn(record, tokens=1) for record in whole], mixture=mixture)
+    assert [numbers.goodput_rate for numbers in of_one_class.classes] == [None, pytest.approx(10 / 1.949)]
 
 
 def test_failures_after_the_last_success_make_no_rate_smaller(
