@@ -11,8 +11,8 @@ from reports.metrics.censoring import latencies_by_request
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
 from reports.statistics.autocorrelation import FEWEST_VALUES
-from reports.statistics.estimate import Cause, Estimate, Interval, Reason
-from reports.statistics.exceedances import interval_of_share_above
+from reports.statistics.estimate import Estimate, Interval, Reason
+from reports.statistics.exceedances import interval_of_share_above, share_estimate
 from reports.statistics.percentiles import share_limits
 
 SLOWEST_MS = float(np.finfo(np.float64).max)
@@ -38,8 +38,7 @@ class FailedShare:
 
     @property
     def estimate(self) -> Estimate:
-        reason = None if self.interval else self.no_interval_reason or Cause.CLUSTERED_FAILURES
-        return Estimate(self.value, self.interval, reason)
+        return share_estimate(self.value, self.interval, self.no_interval_reason)
 
 
 def failed_by_request(requests: Requests) -> FloatArray:

@@ -25,7 +25,7 @@ from reports.metrics.output_events import Events, completions, rate_value, witho
 from reports.metrics.requests import Requests
 from reports.statistics.arrays import FloatArray
 from reports.statistics.estimate import UNKNOWN, Cause, Estimate, Interval, Reason
-from reports.statistics.exceedances import interval_of_share_above
+from reports.statistics.exceedances import interval_of_share_above, share_estimate
 
 _JUST_ABOVE = 1.0 + 1e-9
 
@@ -68,8 +68,7 @@ class Goodput:
 
     @property
     def attainment_estimate(self) -> Estimate:
-        reason = None if self.attainment_interval else self.no_interval_reason or Cause.CLUSTERED_FAILURES
-        return Estimate(self.attainment, self.attainment_interval, reason)
+        return share_estimate(self.attainment, self.attainment_interval, self.no_interval_reason)
 
     @property
     def attainment_from_send(self) -> float:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from reports.statistics.arrays import FloatArray
 from reports.statistics.autocorrelation import FEWEST_VALUES, mean_cluster_size, mean_of, mean_over_groups, share_of
-from reports.statistics.estimate import Interval
+from reports.statistics.estimate import Cause, Estimate, Interval, Reason
 from reports.statistics.percentiles import CONFIDENCE
 
 MARKOV = 20.0
@@ -226,6 +226,14 @@ def interval_of_share_above(
     if values.size * level < _FEWEST_CLUSTERS * mean_cluster_size(effect):
         return None
     return Exceedances(found.n, found.above, effect, effect).limits((1.0 - confidence) / 2.0)
+
+
+def share_estimate(share: float, interval: Interval | None, no_interval_reason: Reason | None) -> Estimate:
+    """A share with the interval by ``interval_of_share_above``, or the reason for having none: where it was not computed,
+    ``no_interval_reason``.
+    """
+    reason = None if interval is not None else no_interval_reason or Cause.CLUSTERED_FAILURES
+    return Estimate(share, interval, reason)
 
 
 @dataclass(frozen=True, slots=True)
