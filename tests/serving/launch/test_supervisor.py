@@ -16,10 +16,13 @@ import pytest
 
 _WAIT_S = 120.0
 
-# Every script writes "<role> <pid>" lines to the file in its first argument.
+# Every script writes "<role> <pid>" lines to the file in its first argument, and closes it: where a finalizer does that, an
+# interrupt that comes with the line is ignored.
 _SERVER = """
 import os, signal, sys, time
-note = lambda line: open(sys.argv[1], "a").write(line + "\\n")
+def note(line):
+    with open(sys.argv[1], "a") as notes:
+        notes.write(line + "\\n")
 def on_interrupt(number, frame):
     note("interrupted")
     sys.exit(7)
@@ -39,7 +42,8 @@ _STUBBORN = """
 import os, signal, sys, time
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-open(sys.argv[1], "a").write(f"server {os.getpid()}\\n")
+with open(sys.argv[1], "a") as notes:
+    notes.write(f"server {os.getpid()}\\n")
 while True:
     time.sleep(0.02)
 """
@@ -52,7 +56,8 @@ if role != "server":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if younger:
     subprocess.Popen([sys.executable, __file__, sys.argv[1], *younger], start_new_session=True)
-open(sys.argv[1], "a").write(f"{role} {os.getpid()}\\n")
+with open(sys.argv[1], "a") as notes:
+    notes.write(f"{role} {os.getpid()}\\n")
 while True:
     time.sleep(0.02)
 """
@@ -61,7 +66,8 @@ _OWNER = """
 import os, subprocess, sys, time
 supervisor = subprocess.Popen([sys.executable, "-m", "serving.launch.supervisor", "1", *sys.argv[2:]], stdin=subprocess.PIPE,
                         start_new_session=True)
-open(sys.argv[1], "a").write(f"supervisor {supervisor.pid}\\n")
+with open(sys.argv[1], "a") as notes:
+    notes.write(f"supervisor {supervisor.pid}\\n")
 while True:
     time.sleep(0.02)
 """
