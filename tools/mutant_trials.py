@@ -158,7 +158,7 @@ def _wait(child: int, longest_s: float) -> int | None:
     os.close(descriptor)
     try:
         os.killpg(child, signal.SIGKILL)
-    except ProcessLookupError:  # it had not begun
+    except ProcessLookupError:  # it is not yet in a group of its own
         os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
     return os.waitstatus_to_exitcode(status) if ready else None

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import math
 import os
 import random
 import subprocess
@@ -21,6 +20,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from reports.statistics.percentiles import share_limits
 from tools.mutant_trials import Outcome, Trial, function_of
 
 _ROOT = Path(__file__).parents[1]
@@ -107,10 +107,8 @@ def _print(trials: Sequence[Trial]) -> None:
             print(f"{trial.name}: {trial.outcome}")
     counts = Counter(trial.outcome for trial in trials)
     killed, tried = counts[Outcome.KILLED] + counts[Outcome.TIMED_OUT], len(trials)
-    # Wilson's interval.
-    centre = (killed + 1.92) / (tried + 3.84)
-    half = 1.96 / (tried + 3.84) * math.sqrt(killed * (tried - killed) / tried + 0.96)
-    print(f"killed {killed:,} of {tried:,}, {killed / tried:.1%} (95 %: {centre - half:.1%} to {centre + half:.1%})")
+    low, high = share_limits(killed / tried, tried)
+    print(f"killed {killed:,} of {tried:,}, {killed / tried:.1%} (95 %: {low:.1%} to {high:.1%})")
     print("; ".join(f"{outcome}: {counts[outcome]:,}" for outcome in Outcome))
 
 
